@@ -134,6 +134,14 @@ def test_edited_columns_are_named(study: Study, file: str) -> None:
             assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["nan", "null"])
+def test_a_family_that_pandas_reads_as_a_missing_value(tmp_path: Path, name: str) -> None:
+    """It ended in a ZeroDivisionError."""
+    config = load(overrides={"study": {name: STUDY["frontier"]}})
+    page = make_page(make_study(config, tmp_path))
+    assert set(pd.read_csv(page / "study_clipping.csv", na_filter=False)["family"]) == {name}
+
+
 def test_an_arm_with_a_missing_seed_has_a_best_rate(study: Study):
     missing = study.all_curves.query("family == 'rates' and attention == 'softmax' and seed == 2")
     study.all_curves = study.all_curves.drop(missing.index)

@@ -19,7 +19,7 @@ from scsigmoid.paper.number import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
 from scsigmoid.report.figures.training_figures import covered_share
-from scsigmoid.report.summary import TEXT, first_sentences
+from scsigmoid.report.summary import first_sentences, read_records
 from scsigmoid.report.tables.quality_tables import donor_scores
 from scsigmoid.report.tables.writing import DASH, Table, read_markdown, visible
 from scsigmoid.results.folder import EXPECTED_CONTENT, Results
@@ -109,7 +109,7 @@ def table_rows(results: Results, name: str) -> pd.DataFrame:
     def read(path: Path) -> pd.DataFrame:
         if not path.read_bytes().endswith(b"\n"):
             raise ValueError("its last line is incomplete")
-        return pd.read_csv(path, dtype=TEXT)
+        return read_records(path)
 
     return results.cached(f"tables/{name}.csv", read)
 
