@@ -407,6 +407,19 @@ def test_names_are_drawn_as_they_are(results: Results, monkeypatch: pytest.Monke
         assert "from \\$5 to \\$6" in words
 
 
+def test_names_with_line_breaks_are_drawn_in_one_line(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tabs were boxes in the figure, and the text after a carriage return was missing."""
+    types = np.resize(["N\tK", "B\r\ncells", "CD14+\rMono", "Memory\nT\n"], 160)
+    table = pd.DataFrame({"x": range(160), "y": range(160), "cell_type": types})
+    monkeypatch.setattr(Results, "umap", lambda *_: table)
+    figure = draw("umap_simulated_heart", results)
+    texts = [*figure.legends[0].get_texts(), *figure.axes[0].texts]
+    drawn = {text.get_text() for text in texts}
+    assert drawn == {"N K", "B cells", "CD14+ Mono", "Memory T"}
+
+
 @pytest.mark.parametrize(
     ("model", "low", "high", "start", "other"),
     [
