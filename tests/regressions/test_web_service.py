@@ -1,6 +1,7 @@
 """Answers of the CELLxGENE service and of hostile servers."""
 
 import dataclasses
+import hashlib
 import json
 import time
 from contextlib import suppress
@@ -10,7 +11,7 @@ import pytest
 from corpus.conftest import HEART
 from loopback import uuid, versions_path
 from scipy.sparse import csr_matrix
-from stages import build, local_corpus, make_manifest, make_part
+from stages import build, local_corpus, make_evaluation, make_manifest, make_part
 
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.discover import Service, list_versions
@@ -55,6 +56,46 @@ def test_a_dataset_that_is_withdrawn_before_its_download(corpus, published, tmp_
     left_out = corpus.model_copy(update={"leave_out": [gone.file]})
     with pytest.raises(UserError, match="remove it if the dataset was withdrawn"):
         make_manifest(left_out, HEART, tmp_path)
+
+
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_an_evaluation_file_that_is_gone(corpus, published, tmp_path, is_locked):
+    """The advice was to name it in corpus.leave_out, which is for training files only."""
+    if is_locked:
+        build(corpus, HEART, tmp_path / "lock.csv")
+        corpus = corpus.model_copy(update={"manifest": str(tmp_path / "lock.csv")})
+        published.files[f"/{uuid(1003)}.h5ad"] = b"changed"
+    else:
+        del published.files[f"/{uuid(1003)}.h5ad"]
+    advice = "remove corpus.manifest" if is_locked else r"set datasets\.heart\.id to another"
+    with pytest.raises(UserError, match=rf"1 of 3 files .*; {advice}") as error:
+        build(corpus, HEART, tmp_path / "m.csv")
+    assert "leave_out" not in str(error.value)
+    other = HEART if is_locked else {"heart": Dataset(title="Heart", id=uuid(1002))}
+    build(corpus.model_copy(update={"manifest": None}), other, tmp_path / "m.csv")
+    evaluation = read_manifest(tmp_path / "m.csv")[-1]
+    assert (evaluation.file, evaluation.bytes) == ("heart", "7" if is_locked else "4")
+
+
+def test_an_evaluation_file_of_a_lock_with_other_bytes(corpus, server, write_h5ad, tmp_path):
+    """The advice to make the manifest again read the same lock again."""
+    counts = np.random.default_rng(0).poisson(0.8, (2, 30, 12)) + 1
+    first, other = (write_h5ad(values, name="served").read_bytes() for values in counts)
+    server.add(1, first)
+    path = server.add(2, first)
+    datasets = {"heart": Dataset(title="Heart", id=uuid(1002))}
+    make_manifest(corpus, datasets, tmp_path)
+    rows = read_manifest(tmp_path / "manifest.csv")
+    digest = hashlib.sha256(first).hexdigest()
+    lock = [dataclasses.replace(row, sha256=digest) for row in rows]
+    write_manifest(tmp_path / "lock.csv", lock)
+    server.files[path] = other
+    locked = corpus.model_copy(update={"manifest": str(tmp_path / "lock.csv")})
+    make_manifest(locked, datasets, tmp_path)
+    with pytest.raises(UserError, match=r"SHA-256 .*without corpus\.manifest"):
+        make_evaluation(locked, "heart", datasets["heart"], tmp_path)
+    make_manifest(corpus, datasets, tmp_path)
+    make_evaluation(corpus, "heart", datasets["heart"], tmp_path)
 
 
 def test_files_that_are_wrong_at_their_source(corpus, server, write_h5ad, counts, tmp_path):
