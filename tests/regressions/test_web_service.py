@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import re
 import time
 from contextlib import suppress
 
@@ -13,6 +14,8 @@ from loopback import uuid, versions_path
 from scipy.sparse import csr_matrix
 from stages import build, local_corpus, make_evaluation, make_manifest, make_part
 
+from scsigmoid.cli import main
+from scsigmoid.config.check import as_yaml
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.discover import Service, list_versions
 from scsigmoid.corpus.fetch import raw_files
@@ -20,6 +23,7 @@ from scsigmoid.corpus.metadata import read_manifest, write_manifest
 from scsigmoid.corpus.web import check_address
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.statistics import gather
+from scsigmoid.tokens.vocabulary import build_vocabulary
 
 
 def test_share_of_files_without_counts_is_limited(corpus, server, write_h5ad, counts, tmp_path):
@@ -120,6 +124,32 @@ def test_files_that_are_wrong_at_their_source(corpus, server, write_h5ad, counts
             make_statistics()
         leave_out = [*corpus.leave_out, uuid(1000 + number)]
         corpus = corpus.model_copy(update={"leave_out": leave_out})
+
+
+def test_an_evaluation_file_that_is_wrong_at_its_source(
+    config, corpus, server, write_h5ad, counts, tmp_path, capsys
+):
+    """The only advice was to store integer counts."""
+    fractions = counts.astype(float)
+    fractions[20, 0] += 0.5
+    server.add(1, write_h5ad(counts, name="served").read_bytes())
+    server.add(2, write_h5ad(csr_matrix(fractions), name="evaluated").read_bytes())
+    datasets = {"heart": Dataset(title="Heart", id=uuid(1002))}
+    make_manifest(corpus, datasets, tmp_path)
+    gather(make_part(corpus, tmp_path), tmp_path / "statistics.arrow")
+    build_vocabulary([tmp_path / "statistics.arrow"], 1, tmp_path / "vocabulary.parquet")
+    make_evaluation(corpus, "heart", datasets["heart"], tmp_path)
+    changed = config.model_copy(update={"corpus": corpus, "datasets": datasets})
+    (tmp_path / "config.yaml").write_text(as_yaml(changed))
+    options = {
+        "cells": "heart.h5ad", "metadata": "heart.json", "manifest": "manifest.csv",
+        "vocabulary": "vocabulary.parquet", "configuration": "config.yaml", "output": "tokens",
+    }  # fmt: skip
+    arguments = [f"--{name}={tmp_path / file}" for name, file in options.items()]
+    assert main(["tokenize", *arguments]) == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(r"1002\.h5ad: X has 1\.5 in row 20.* set datasets\.heart\.id to", message)
+    assert not (tmp_path / "tokens").exists()
 
 
 PATH = "/file.h5ad"
