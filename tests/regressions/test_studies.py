@@ -195,7 +195,7 @@ def test_a_study_without_a_finite_loss_has_a_table(study: Study) -> None:
 def test_an_infinite_validation_loss_is_in_the_next_means(study: Study) -> None:
     """Rolling means left it out, so the point disappeared from the table and the figure."""
     curves = study.curves
-    is_infinite = (curves["seed"] == 2) & (curves["step"] == 40) & (curves["attention"] == "sigmoid")
+    is_infinite = curves.eval("seed == 2 and step == 40 and attention == 'sigmoid'")
     curves.loc[is_infinite, "validation_loss"] = math.inf
     rows = loss_differences(study, "seeds").set_index("step")
     assert np.isinf(rows["sigmoid"]).tolist() == [False] * 3 + [True] * 5 + [False] * 2

@@ -457,7 +457,9 @@ def check_available(
     if wrong:
         names = [name for _, name in wrong]
         log(f"files that are gone or changed: {', '.join(names)}")
-        advice = "remove corpus.manifest to make a new manifest" if locked else "change corpus.source"
+        advice = (
+            "remove corpus.manifest to make a new manifest" if locked else "change corpus.source"
+        )
         evaluated = [row.dataset for row, _ in wrong if row.role == "evaluation"]
         if not evaluated:
             names_to = "name them (all are in the log) in corpus.leave_out to leave them out"

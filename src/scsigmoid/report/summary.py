@@ -74,7 +74,7 @@ def summary(results: str | Path, since: float, plan: Plan) -> str:
 
 
 def read_records(path: Path) -> pd.DataFrame:
-    """Return the rows of a table's CSV file. Empty fields are NaN, names such as ``nan`` are not."""
+    """Return the rows of a table's CSV file. Only empty fields are NaN, not names like ``nan``."""
     return pd.read_csv(path, dtype=TEXT, keep_default_na=False, na_values=[""])
 
 
