@@ -274,13 +274,11 @@ def training_lengths(results: Results) -> str:
 
 def longer_cells(results: Results) -> str:
     """Return the share of training cells with more genes than fit in each context, as text."""
-    texts = []
-    models = reported_models(results)
-    for context in sorted({results.config.models[name].context for name in models}):
-        genes = context - results.config.tokens.cls  # <cls> takes one place
-        share = 1 - covered_share(*results.lengths, genes)
-        texts.append(f"{share:.1%} at {context:,} tokens")
-    return ", ".join(texts)
+    cls = results.config.tokens.cls  # <cls> takes one place
+    return ", ".join(
+        f"{1 - covered_share(*results.lengths, context - cls):.1%} at {context:,} tokens"
+        for context in sorted({results.config.models[x].context for x in reported_models(results)})
+    )
 
 
 def simulated_data(results: Results) -> str:
