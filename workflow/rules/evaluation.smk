@@ -129,9 +129,6 @@ rule scib_of_dataset:
         " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
-MMD = CONFIG.evaluation.mmd
-
-
 rule mmd_of_dataset:
     """Compute the MMD between cell types of one dataset."""
     input:
@@ -146,8 +143,6 @@ rule mmd_of_dataset:
         **gpu_resources(GPUS),
         **limits(mem_mb=16000, runtime=240, input_factor=4),
     params:
-        # Only results of so few resamples differ: they have no intervals any more.
-        **({"version": 2} if MMD.resamples * (1 - MMD.confidence) < 1 + MMD.confidence else {}),
         settings=read(
             # Not `estimator`, which the tables show, nor `datasets`, which choose the jobs.
             "evaluation.mmd.resamples",
