@@ -95,8 +95,7 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
     if failed:
         more = f" ({len(failed) - 1} more files failed: see the log)" if len(failed) > 1 else ""
         raise UserError(f"{failed[0]}{more}")
-    digests = [result for result in results if isinstance(result, str)]
-    return {row.file: digest for row, digest in zip(remote, digests, strict=True)}
+    return {row.file: str(digest) for row, digest in zip(remote, results, strict=True)}
 
 
 @contextmanager

@@ -297,8 +297,7 @@ def provenance(results: Results) -> dict[str, dict[str, str]]:
         "Settings that were auto, with the reason": dict(results.config.choices),
         "Training": of_headers(results),
     }
-    benchmarks = () if results.plan.is_own else ("kernel", "training")
-    for benchmark in benchmarks:
+    for benchmark in () if results.plan.is_own else ("kernel", "training"):
         machine = {key: str(value) for key, value in results.machine(benchmark).items() if value}
         facts[f"{benchmark.capitalize()} benchmark"] = machine
     packages = {name: version_of(name) for name in PACKAGES if version_of(name)}
