@@ -30,8 +30,8 @@ from scsigmoid.results.speed import costs, row_label
 
 #: Numbers of cells count as equal if their relative difference is at most this.
 CELL_TOLERANCE = 0.01
-#: Model and number of the paper's GPUs.
-GPU, GPUS = "H100", 16
+#: Model and number of the paper's GPUs. The driver names an H100 80GB SXM5 after its memory.
+GPU, GPUS = "H100 80GB HBM3", 16
 #: The paper's models that the numbers of a group are about.
 MODELS = {
     "quality": ("sigmoid_2k", "softmax_2k", "sigmoid_4k", "softmax_4k"),
