@@ -29,6 +29,7 @@ from scsigmoid.paper.reported import reported
 from scsigmoid.records.measurements import Interval, read_measurements, write_measurements
 from scsigmoid.report import registry
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import PASSES
 
 LONGER = "Comparisons in which the longer context has the lower validation loss"
 
@@ -216,6 +217,31 @@ def test_triton_sigmoid_is_compared_by_its_own_times(paper_results: Results) -> 
     write_rows(path, KernelRow, [*(row for row in rows if row not in triton_sigmoid), *hopper])
     peak = by_title(paper_results)["TritonSigmoid: TFLOPS at 16,384 tokens, forwardTFLOPS"]
     assert (peak.verdict, peak.our_kernel.value) == (NO_VERDICT, pytest.approx(1031.2))
+
+
+def test_a_mean_over_shapes_is_over_all_shapes_of_the_paper(paper_results: Results) -> None:
+    """A mean over one shape of twelve had a verdict, and other lengths changed the mean."""
+    path = paper_results.folder / "benchmarks/kernel.csv"
+    rows, before = paper_results.kernel_rows, by_title(paper_results)
+    longer = [replace(row, length=32_768, tflops=9e3) for row in rows if row.length == 16_384]
+    write_rows(path, KernelRow, [*rows, *longer])
+    after = {title: number.here for title, number in by_title(paper_results).items()}
+    assert repr(after) == repr({title: number.here for title, number in before.items()})
+    # Plain PyTorch does not fit into memory at one shape.
+    is_largest = [
+        (row.provider, row.head_dimension, row.length, row.padding) == ("pytorch", 64, 16_384, 0.0)
+        for row in rows
+    ]
+    assert sum(is_largest) == len(PASSES)
+    write_rows(
+        path, KernelRow, [row for row, skip in zip(rows, is_largest, strict=True) if not skip]
+    )
+    incomplete = by_title(paper_results)
+    title = "TritonSigmoid: {} speed-up over PyTorch, forward, {}% paddingtimes"
+    for kind, padding in itertools.product(("mean", "lowest", "highest"), (0, 25)):
+        mean = incomplete[title.format(kind, padding)]
+        assert (mean.n, mean.verdict) == ((12, REPRODUCED) if padding else (11, NO_VERDICT))
+        assert math.isfinite(mean.here.value)
 
 
 # Differences from the paper.

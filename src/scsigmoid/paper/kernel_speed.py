@@ -6,6 +6,7 @@ number also contains the measurement of this project's kernel, which does not af
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,15 @@ def timings(results: Results, provider: str, layout: str) -> Timings:
     # If several rows have the same shape, the dictionary keeps the last row.
     preferred_last = sorted(rows, key=lambda row: row.layout == layout)
     return {row.shape: row for row in preferred_last if row.batch in speed.PAPER_BATCHES}
+
+
+def paper_shapes(**where: object) -> list[Shape]:
+    """Return the paper's shapes, or its shapes with the attributes ``where``."""
+    settings = reported()["settings"]["kernel"]
+    names = ("padding", "head_dimensions", "lengths")
+    values = (settings[f"benchmarks.kernel.{name}"] for name in names)
+    shapes = [Shape("paper", *shape) for shape in product(*values, PASSES)]
+    return [shape for shape in shapes if has_attributes(shape, where)]
 
 
 def numbers(results: Results) -> Iterator[Number]:
@@ -119,9 +129,9 @@ def throughput(own: Timings, reduction: str = "mean", **where: object) -> Estima
 
     ``where`` selects shapes by their attributes, e.g. ``padding=0.25``.
     """
-    rows = [row for shape, row in own.items() if has_attributes(shape, where)]
-    tflops = [speed.estimate(row, "tflops") for row in rows]
-    return reduced(tflops, reduction)
+    shapes = paper_shapes(**where)
+    tflops = [speed.estimate(own[shape], "tflops") for shape in shapes if shape in own]
+    return reduced(tflops, reduction, len(shapes))
 
 
 def ratio(
@@ -131,14 +141,24 @@ def ratio(
 
     ``reduction`` and ``where`` are as for :func:`throughput`.
     """
-    shapes = [shape for shape in own if shape in others and has_attributes(shape, where)]
-    ratios = [speed.ratio_of(own[shape], others[shape], confidence) for shape in shapes]
-    return reduced(ratios, reduction)
+    shapes = paper_shapes(**where)
+    ratios = [
+        speed.ratio_of(own[shape], others[shape], confidence)
+        for shape in shapes
+        if shape in own and shape in others
+    ]
+    return reduced(ratios, reduction, len(shapes))
 
 
-def reduced(intervals: Sequence[Interval], reduction: str) -> Estimate:
-    """Reduce intervals by one of :data:`REDUCTIONS`. The result is UNKNOWN without intervals."""
-    return REDUCTIONS[reduction](intervals) if intervals else UNKNOWN, len(intervals)
+def reduced(intervals: Sequence[Interval], reduction: str, shapes: int) -> Estimate:
+    """Reduce intervals by one of :data:`REDUCTIONS`. The result is UNKNOWN without intervals.
+
+    The result has no interval, and so no verdict, unless there is one for each of ``shapes``.
+    """
+    if not intervals:
+        return UNKNOWN, 0
+    result = REDUCTIONS[reduction](intervals)
+    return result if len(intervals) == shapes else Interval(result.value), len(intervals)
 
 
 def has_attributes(shape: Shape, where: Mapping[str, object]) -> bool:
