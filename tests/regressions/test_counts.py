@@ -45,6 +45,23 @@ def test_binarised_counts_are_refused(dtype, kind, tmp_path):
         assert find_counts(StoredTables(file, "n.h5"), "n.h5") == "X"
 
 
+@pytest.mark.parametrize("kind", ["dense", "csr", "csc"])
+@pytest.mark.parametrize("dtype", [">f4", ">i4"])
+def test_counts_in_the_other_byte_order(dtype, kind, tmp_path):
+    """Dense matrices were called damaged."""
+    counts = np.random.default_rng(0).integers(0, 9, (9, 4))
+    path = store(tmp_path / "m.h5", counts, kind)
+    with h5py.File(path, "r+") as file:
+        name = "X" if kind == "dense" else "X/data"
+        values, attributes = file[name][()], dict(file[name].attrs)
+        del file[name]
+        file[name] = values.astype(dtype)
+        file[name].attrs.update(attributes)
+        matrix = stored_matrix(file["X"], "m.h5", "X")
+        [(_, block)] = matrix.counts(np.arange(9), np.arange(4), 4)
+    np.testing.assert_array_equal(block.toarray(), counts)
+
+
 def test_wrong_counts(counts, write_h5ad):
     values = counts.astype(np.float32)
     for value, message in (

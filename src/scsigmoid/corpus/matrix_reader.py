@@ -100,7 +100,9 @@ class Matrix:
                 block_rows = math.ceil(block_rows / chunk_rows) * chunk_rows
                 block_of_row = np.arange(self.shape[0]) // block_rows
                 for start, stop in bounds_of_blocks(block_of_row, wanted):
-                    yield start, csr_matrix(self.data[start:stop])
+                    values = self.data[start:stop]
+                    native = values.dtype.newbyteorder("=")  # SciPy needs the machine's byte order
+                    yield start, csr_matrix(values.astype(native, copy=False))
                 return
             data, indices, indptr = self.data, self.indices, self.read_indptr()
             if self.kind == "csc":
