@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix, csr_matrix, issparse
 
-from scsigmoid.corpus.hdf5 import reading
+from scsigmoid.corpus.hdf5 import attribute_text, reading
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
@@ -196,7 +196,7 @@ def stored_matrix(stored: Any, title: str, name: str) -> Matrix:
     ``title`` and ``name`` name the file and the matrix in messages. Raise a UserError if it is not
     a matrix of numbers as anndata writes it.
     """
-    encoding = str(stored.attrs.get("encoding-type", "array"))
+    encoding = attribute_text(stored.attrs.get("encoding-type", "array"))
     kind = encoding.removesuffix("_matrix") if encoding != "array" else "dense"
     if kind not in ("dense", "csr", "csc"):
         raise UserError(f"{title}: {name} is stored as {encoding!r}; write it as CSR")
