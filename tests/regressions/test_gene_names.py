@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
+from small_models import write_model
 from stages import dense, local_corpus, make_evaluation, make_manifest, make_part, write_cells
 from tokens.conftest import tokenized, vocabulary_of
 
@@ -19,6 +20,7 @@ from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
+from scsigmoid.model.weights import load_vocabulary
 from scsigmoid.tokens.known_genes import known_ids
 from scsigmoid.tokens.make_stores import tokenize_evaluation
 from scsigmoid.tokens.statistics import gather
@@ -133,6 +135,21 @@ def test_training_on_files_of_both_kinds(tmp_path):
     for cells in found:
         lengths = [batch["genes"].to_pylist() for batch in tokenizer.batches(cells, "", "x")]
         np.testing.assert_array_equal(np.concatenate(lengths), (dense(cells) > 0).sum(axis=1))
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_names_with_line_breaks(has_ids, tmp_path):
+    """The trained model could not be loaded: "its vocabulary is damaged"."""
+    broken = ["GE\tNE\r\n0", *(f"{name}\n" for name in SYMBOLS[1:36])]
+    genes, var = (IDS[:36], {"feature_name": broken}) if has_ids else (broken, None)
+    path = write_cells(tmp_path / "a.h5ad", COUNTS[:, :36], genes=genes, var=var)
+    corpus = local_corpus(LocalFiles(files=str(path)))
+    make_manifest(corpus, {}, tmp_path)
+    gather(make_part(corpus, tmp_path), tmp_path / "statistics.arrow")
+    build_vocabulary([tmp_path / "statistics.arrow"], 1, tmp_path / "vocabulary.parquet")
+    vocabulary = Vocabulary.read(tmp_path / "vocabulary.parquet")
+    assert {*vocabulary.names[4:]} == {"GE NE 0", *SYMBOLS[1:36]}
+    assert load_vocabulary(write_model(tmp_path, "sigmoid", vocabulary)).names == vocabulary.names
 
 
 def test_proteins_are_not_taken_for_genes(tmp_path):

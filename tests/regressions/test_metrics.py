@@ -8,13 +8,14 @@ import pytest
 from scipy import stats
 
 from scsigmoid.config.check import load
+from scsigmoid.config.schema import Scib
 from scsigmoid.corpus.h5ad_writer import CellTable, write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embedding, read_embeddings
 from scsigmoid.evaluation.mmd import mmd_dataset, percentile_interval
 from scsigmoid.evaluation.neighbors import log_count_components
-from scsigmoid.evaluation.scib import probe
-from scsigmoid.records.measurements import donor_mean
+from scsigmoid.evaluation.scib import probe, scib
+from scsigmoid.records.measurements import donor_mean, read_measurements
 
 
 def test_interval_over_donors():
@@ -115,3 +116,21 @@ def test_too_few_resamples_give_no_interval(resamples, confidence):
     enough = math.ceil((1 + confidence) / (1 - confidence))
     low, high = percentile_interval(np.arange(float(enough)), confidence)
     assert (low, high) == (0, enough - 1)
+
+
+def test_ilisi_counts_cells_with_a_batch(write_arm, tmp_path):
+    """The number of cells was that of all cells, although cells without a batch are left out."""
+    values, labels = np.random.default_rng(0).normal(size=(120, 6)), ["a", "b"] * 60
+    cells = tmp_path / "results/corpus/evaluation/toy.h5ad"
+    cells.parent.mkdir(parents=True)
+    cells.write_bytes(b"not read")
+    paths = {name: write_arm(name, values, labels) for name in ("sigmoid_4k", "softmax_4k")}
+    for path in paths.values():
+        adata = anndata.read_h5ad(path)
+        adata.obs["donor_id"] = adata.obs["donor_id"].astype(str).replace("donor 2", "unknown")
+        adata.write_h5ad(path)
+    settings = Scib(metrics=["leiden_nmi"], neighbors=15, variance=0.95, controls=[])
+    outputs = {name: tmp_path / f"{name}.csv" for name in ("ilisi", "silhouette_label")}
+    scib(paths, cells, settings, 42, outputs, batch="donor_id")
+    for name, count in (("ilisi", 80), ("silhouette_label", 120)):
+        assert [row.n for row in read_measurements(outputs[name])] == [count] * 2

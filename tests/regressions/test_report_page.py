@@ -263,9 +263,11 @@ def test_only_files_of_this_run_are_listed(tmp_path: Path, config: Config) -> No
     }
 
 
-def test_empty_tables_are_not_in_the_summary(tmp_path: Path, config: Config) -> None:
+@pytest.mark.parametrize("text", ["", "\n", "metric,model,value\n"])
+def test_empty_tables_are_not_in_the_summary(tmp_path: Path, config: Config, text: str) -> None:
+    """A table without records is an empty line, which ended in a traceback."""
     (tmp_path / "tables").mkdir()
-    (tmp_path / "tables/scib.csv").touch()
+    (tmp_path / "tables/scib.csv").write_text(text)
     text = summary(tmp_path, 10, Plan(config))
     assert text.split() == ["Tables:", str(tmp_path / "tables/scib.csv")]
 
@@ -283,6 +285,23 @@ def test_names_that_are_numbers(tmp_path: Path, config: Config) -> None:
     row = {"dataset": "001", "model": "007", "compared_with": "", "mean": 6.1}
     pd.DataFrame([row]).to_csv(tmp_path / "tables/validation_loss.csv")
     assert "  007 6.100 (1 dataset)\n" in summary(tmp_path, 10, Plan(config))
+
+
+@pytest.mark.parametrize("name", ["nan", "null"])
+def test_names_that_pandas_reads_as_missing_values(
+    name: str, tmp_path: Path, config: Config
+) -> None:
+    """The dataset and the model were not in the means and first sentences."""
+    (tmp_path / "tables").mkdir()
+    table = tmp_path / "tables/scib.csv"
+    row = {"dataset": name, "title": name, "metric": "bio_conservation", "cells": 100}
+    rows = [row | {"model": model, "value": 0.5} for model in (name, "random")]
+    pd.DataFrame(rows).to_csv(table, index=False)
+    text = summary(tmp_path, 10, Plan(config))
+    assert f"The embedding of {name} is not better" in text
+    assert f"  {name} 0.500, random 0.500 (1 dataset)" in text
+    results = Results(tmp_path, config)
+    assert table_rows(results, "scib")["dataset"].tolist() == [name] * 2
 
 
 def test_a_cut_picture_is_not_in_the_report(finished: Results, tmp_path: Path) -> None:
@@ -386,6 +405,19 @@ def test_names_are_drawn_as_they_are(results: Results, monkeypatch: pytest.Monke
         FigureCanvasAgg(figure).draw()
         words = " ".join(" ".join(text.get_text().split()) for text in figure.findobj(Text))
         assert "from \\$5 to \\$6" in words
+
+
+def test_names_with_line_breaks_are_drawn_in_one_line(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tabs were boxes in the figure, and the text after a carriage return was missing."""
+    types = np.resize(["N\tK", "B\r\ncells", "CD14+\rMono", "Memory\nT\n"], 160)
+    table = pd.DataFrame({"x": range(160), "y": range(160), "cell_type": types})
+    monkeypatch.setattr(Results, "umap", lambda *_: table)
+    figure = draw("umap_simulated_heart", results)
+    texts = [*figure.legends[0].get_texts(), *figure.axes[0].texts]
+    drawn = {text.get_text() for text in texts}
+    assert drawn == {"N K", "B cells", "CD14+ Mono", "Memory T"}
 
 
 @pytest.mark.parametrize(

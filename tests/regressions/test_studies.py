@@ -134,6 +134,14 @@ def test_edited_columns_are_named(study: Study, file: str) -> None:
             assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["nan", "null"])
+def test_a_family_that_pandas_reads_as_a_missing_value(tmp_path: Path, name: str) -> None:
+    """It ended in a ZeroDivisionError."""
+    config = load(overrides={"study": {name: STUDY["frontier"]}})
+    page = make_page(make_study(config, tmp_path))
+    assert set(pd.read_csv(page / "study_clipping.csv", na_filter=False)["family"]) == {name}
+
+
 def test_an_arm_with_a_missing_seed_has_a_best_rate(study: Study):
     missing = study.all_curves.query("family == 'rates' and attention == 'softmax' and seed == 2")
     study.all_curves = study.all_curves.drop(missing.index)
@@ -182,6 +190,25 @@ def test_a_study_without_a_finite_loss_has_a_table(study: Study) -> None:
     """It ended with a TypeError if all runs of both arms were lost from the first step on."""
     study.curves.loc[study.curves["purpose"] == "seeds", ["loss", "validation_loss"]] = math.nan
     assert seeds_table(study).rows[-1][2:] == ["∞", DASH]
+
+
+def test_an_infinite_validation_loss_is_in_the_next_means(study: Study) -> None:
+    """Rolling means left it out, so the point disappeared from the table and the figure."""
+    curves = study.curves
+    is_infinite = curves.eval("seed == 2 and step == 40 and attention == 'sigmoid'")
+    curves.loc[is_infinite, "validation_loss"] = math.inf
+    rows = loss_differences(study, "seeds").set_index("step")
+    assert np.isinf(rows["sigmoid"]).tolist() == [False] * 3 + [True] * 5 + [False] * 2
+
+
+def test_a_study_whose_runs_are_all_lost_has_its_page(study: Study) -> None:
+    """It ended with a ValueError, because no rate had a last validation loss."""
+    path = study.folder / "curves.csv"
+    curves = pd.read_csv(path)
+    curves.assign(loss=math.nan, validation_loss=math.nan).to_csv(path, index=False)
+    page = make_page(study)
+    assert "up to step 100." in (page / "study_rates.md").read_text()
+    assert (page / "study_frontier.png").is_file()
 
 
 def test_a_run_is_compared_with_the_baseline_of_its_context(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Answers of the CELLxGENE service and of hostile servers."""
 
 import dataclasses
+import hashlib
 import json
+import re
 import time
 from contextlib import suppress
 
@@ -10,8 +12,10 @@ import pytest
 from corpus.conftest import HEART
 from loopback import uuid, versions_path
 from scipy.sparse import csr_matrix
-from stages import build, local_corpus, make_manifest, make_part
+from stages import build, local_corpus, make_evaluation, make_manifest, make_part
 
+from scsigmoid.cli import main
+from scsigmoid.config.check import as_yaml
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.discover import Service, list_versions
 from scsigmoid.corpus.fetch import raw_files
@@ -19,6 +23,7 @@ from scsigmoid.corpus.metadata import read_manifest, write_manifest
 from scsigmoid.corpus.web import check_address
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.statistics import gather
+from scsigmoid.tokens.vocabulary import build_vocabulary
 
 
 def test_share_of_files_without_counts_is_limited(corpus, server, write_h5ad, counts, tmp_path):
@@ -57,6 +62,46 @@ def test_a_dataset_that_is_withdrawn_before_its_download(corpus, published, tmp_
         make_manifest(left_out, HEART, tmp_path)
 
 
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_an_evaluation_file_that_is_gone(corpus, published, tmp_path, is_locked):
+    """The advice was to name it in corpus.leave_out, which is for training files only."""
+    if is_locked:
+        build(corpus, HEART, tmp_path / "lock.csv")
+        corpus = corpus.model_copy(update={"manifest": str(tmp_path / "lock.csv")})
+        published.files[f"/{uuid(1003)}.h5ad"] = b"changed"
+    else:
+        del published.files[f"/{uuid(1003)}.h5ad"]
+    advice = "remove corpus.manifest" if is_locked else r"set datasets\.heart\.id to another"
+    with pytest.raises(UserError, match=rf"1 of 3 files .*; {advice}") as error:
+        build(corpus, HEART, tmp_path / "m.csv")
+    assert "leave_out" not in str(error.value)
+    other = HEART if is_locked else {"heart": Dataset(title="Heart", id=uuid(1002))}
+    build(corpus.model_copy(update={"manifest": None}), other, tmp_path / "m.csv")
+    evaluation = read_manifest(tmp_path / "m.csv")[-1]
+    assert (evaluation.file, evaluation.bytes) == ("heart", "7" if is_locked else "4")
+
+
+def test_an_evaluation_file_of_a_lock_with_other_bytes(corpus, server, write_h5ad, tmp_path):
+    """The advice to make the manifest again read the same lock again."""
+    counts = np.random.default_rng(0).poisson(0.8, (2, 30, 12)) + 1
+    first, other = (write_h5ad(values, name="served").read_bytes() for values in counts)
+    server.add(1, first)
+    path = server.add(2, first)
+    datasets = {"heart": Dataset(title="Heart", id=uuid(1002))}
+    make_manifest(corpus, datasets, tmp_path)
+    rows = read_manifest(tmp_path / "manifest.csv")
+    digest = hashlib.sha256(first).hexdigest()
+    lock = [dataclasses.replace(row, sha256=digest) for row in rows]
+    write_manifest(tmp_path / "lock.csv", lock)
+    server.files[path] = other
+    locked = corpus.model_copy(update={"manifest": str(tmp_path / "lock.csv")})
+    make_manifest(locked, datasets, tmp_path)
+    with pytest.raises(UserError, match=r"SHA-256 .*without corpus\.manifest"):
+        make_evaluation(locked, "heart", datasets["heart"], tmp_path)
+    make_manifest(corpus, datasets, tmp_path)
+    make_evaluation(corpus, "heart", datasets["heart"], tmp_path)
+
+
 def test_files_that_are_wrong_at_their_source(corpus, server, write_h5ad, counts, tmp_path):
     """The only advice was to store integer counts, or to write the file again."""
     fractions = counts.astype(float)
@@ -79,6 +124,32 @@ def test_files_that_are_wrong_at_their_source(corpus, server, write_h5ad, counts
             make_statistics()
         leave_out = [*corpus.leave_out, uuid(1000 + number)]
         corpus = corpus.model_copy(update={"leave_out": leave_out})
+
+
+def test_an_evaluation_file_that_is_wrong_at_its_source(
+    config, corpus, server, write_h5ad, counts, tmp_path, capsys
+):
+    """The only advice was to store integer counts."""
+    fractions = counts.astype(float)
+    fractions[20, 0] += 0.5
+    server.add(1, write_h5ad(counts, name="served").read_bytes())
+    server.add(2, write_h5ad(csr_matrix(fractions), name="evaluated").read_bytes())
+    datasets = {"heart": Dataset(title="Heart", id=uuid(1002))}
+    make_manifest(corpus, datasets, tmp_path)
+    gather(make_part(corpus, tmp_path), tmp_path / "statistics.arrow")
+    build_vocabulary([tmp_path / "statistics.arrow"], 1, tmp_path / "vocabulary.parquet")
+    make_evaluation(corpus, "heart", datasets["heart"], tmp_path)
+    changed = config.model_copy(update={"corpus": corpus, "datasets": datasets})
+    (tmp_path / "config.yaml").write_text(as_yaml(changed))
+    options = {
+        "cells": "heart.h5ad", "metadata": "heart.json", "manifest": "manifest.csv",
+        "vocabulary": "vocabulary.parquet", "configuration": "config.yaml", "output": "tokens",
+    }  # fmt: skip
+    arguments = [f"--{name}={tmp_path / file}" for name, file in options.items()]
+    assert main(["tokenize", *arguments]) == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(r"1002\.h5ad: X has 1\.5 in row 20.* set datasets\.heart\.id to", message)
+    assert not (tmp_path / "tokens").exists()
 
 
 PATH = "/file.h5ad"

@@ -63,6 +63,6 @@ rule study:
     resources:
         **limits(mem_mb=4000, runtime=10),
     params:
-        version=2,
+        version=3,
     shell:
         'python -m scsigmoid study --runs "$(dirname {input.runs:q})" --output {output:q} --log {log:q}'

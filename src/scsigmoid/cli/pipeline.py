@@ -157,8 +157,9 @@ def tokenize(
     manifest: Manifest | None = None,
 ) -> None:
     """Turn cells into ranked gene tokens."""
-    from scsigmoid.corpus.fetch import raw_files
+    from scsigmoid.corpus.fetch import advised, raw_files
     from scsigmoid.corpus.manifest import check_not_trained_on
+    from scsigmoid.corpus.metadata import read_row
     from scsigmoid.tokens.make_stores import UNLIMITED, tokenize_evaluation, tokenize_part
     from scsigmoid.tokens.tokenizer import Tokenizer
     from scsigmoid.tokens.vocabulary import Vocabulary
@@ -179,7 +180,8 @@ def tokenize(
     if metadata and manifest:
         row_csv = metadata.with_suffix(".csv")  # written by `fetch`
         check_not_trained_on(row_csv, manifest, config.corpus, config.datasets, config.seed)
-        tokenize_evaluation(cells, metadata, tokenizer, output)
+        with advised([read_row(row_csv)]):
+            tokenize_evaluation(cells, metadata, tokenizer, output)
     else:
         # No later job reads the files, so downloads may be deleted.
         with raw_files(cells, config.corpus, downloads, last=True):

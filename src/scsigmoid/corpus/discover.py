@@ -142,10 +142,8 @@ def version_of_day(service: Service, dataset_id: str, day: str, cache: Path | No
         return find_newest(service.versions(dataset_id), day)
     path = cache / f"{dataset_id}-{day}.json"
     with suppress(FileNotFoundError, ValueError):
-        cached = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(cached, dict) and cached.get("api") == service.api:
-            version = cached.get("version")
-            if isinstance(version, dict):
+        match json.loads(path.read_text(encoding="utf-8")):
+            case {"api": service.api, "version": dict(version)}:
                 return version
     entry = find_newest(service.versions(dataset_id), day)
     write_json(path, {"api": service.api, "version": entry})

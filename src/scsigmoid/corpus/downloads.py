@@ -25,6 +25,8 @@ from scsigmoid.files import sha256, write_text
 from scsigmoid.progress import log
 from scsigmoid.records.identity import FINGERPRINT
 
+#: How to continue without a file, for messages.
+LEAVE_OUT = "name its id in corpus.leave_out (evaluation datasets: set another datasets.<name>.id)"
 # A weak ETag (W/"...") does not promise the same bytes.
 STRONG_ETAG = r'"[\x21\x23-\x7e]*"'
 
@@ -80,8 +82,8 @@ class Downloads:
             if not h5py.is_hdf5(path):
                 path.unlink()
                 raise UserError(
-                    f"{row.location}: the server did not send an h5ad file; run again, or name its "
-                    "id in corpus.leave_out to continue without it"
+                    f"{row.location}: the server did not send an h5ad file; run again, or "
+                    f"{LEAVE_OUT} to continue without it"
                 )
             write_record(path, digest)
         log(f"{row.location}: {path.stat().st_size / 1e9:.3f} GB, SHA-256 {digest}")
@@ -121,8 +123,8 @@ def download(web: Web, url: str, file: Path, size: int | None = None, digest: st
         raise UserError(
             f"{one_line(url)}: its SHA-256 is not the one in the manifest or of the first "
             "download; it was damaged in transfer (run again) or changed at its source (make the "
-            f"manifest again, and delete {file.with_suffix('.sha256')}, or, with corpus.manifest, "
-            "name its id in corpus.leave_out)"
+            f"manifest again, without corpus.manifest, and delete {file.with_suffix('.sha256')}, "
+            f"or {LEAVE_OUT})"
         )
     with partial.open("rb") as handle:
         os.fsync(handle.fileno())  # so that a crash cannot leave a damaged file after the rename
@@ -156,7 +158,8 @@ def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
             remove_partial(partial)
             raise UserError(
                 f"{one_line(url)}: {expected} bytes, but {size} in the manifest: the file changed; "
-                "name its id in corpus.leave_out to continue without it, or make the manifest again"
+                f"{LEAVE_OUT} to continue without it, or make the manifest again, without "
+                "corpus.manifest"
             )
         with partial.open("ab" if is_rest else "wb") as handle:
             if not is_rest:

@@ -95,8 +95,7 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
     if failed:
         more = f" ({len(failed) - 1} more files failed: see the log)" if len(failed) > 1 else ""
         raise UserError(f"{failed[0]}{more}")
-    digests = [result for result in results if isinstance(result, str)]
-    return {row.file: digest for row, digest in zip(remote, digests, strict=True)}
+    return {row.file: str(digest) for row, digest in zip(remote, results, strict=True)}
 
 
 @contextmanager
@@ -108,9 +107,11 @@ def advised(rows: Iterable[ManifestRow]) -> Iterator[None]:
         name = str(error).partition(": ")[0]  # its address, or the path of its download
         for row in rows:
             if row.source == "cellxgene" and row.dataset_version_id in name:
+                remedy = f"name {row.dataset_version_id} in corpus.leave_out"
+                if row.role == "evaluation":
+                    remedy = f"set datasets.{row.dataset}.id to another dataset"
                 raise UserError(
-                    f"{error}; to continue without this file of CELLxGENE, name "
-                    f"{row.dataset_version_id} in corpus.leave_out"
+                    f"{error}; to continue without this file of CELLxGENE, {remedy}"
                 ) from error
         raise
 
@@ -162,7 +163,7 @@ def fetch_evaluation(
         raise UserError(f"{output_h5ad}: exists, but {output_json} does not; name a new file")
     downloads = Downloads(downloads_folder, Web.of(corpus))
     digests = download_all([row], downloads)
-    with atomic_path(output_h5ad) as path:
+    with atomic_path(output_h5ad) as path, advised([row]):
         provide(row, corpus, seed, downloads, path)
         cells = open_cells(path, title=row.location)
         label = choose_label(cells, row.dataset, dataset)

@@ -519,5 +519,6 @@ def read_table(name: str) -> list[dict[str, str]]:
 
 
 def without_version(identifier: str) -> str:
-    """Return an Ensembl id without its version, and other text unchanged."""
-    return VERSIONED.sub(r"\1", identifier)
+    """Return an Ensembl id without its version, and other text in one line."""
+    # Models and logs have one gene per line.
+    return VERSIONED.sub(r"\1", " ".join(identifier.split()))

@@ -450,16 +450,25 @@ def check_available(
 
     results = downloads.web.each(check_file, rows, unit="files")
     wrong = [
-        f"{row.dataset_version_id} ({result})"
+        (row, f"{row.dataset_version_id} ({result})")
         for row, result in zip(rows, results, strict=True)
         if isinstance(result, str)
     ]
     if wrong:
-        log(f"files that are gone or changed: {', '.join(wrong)}")
-        hint = "remove corpus.manifest to make a new manifest" if locked else "change corpus.source"
+        names = [name for _, name in wrong]
+        log(f"files that are gone or changed: {', '.join(names)}")
+        advice = (
+            "remove corpus.manifest to make a new manifest" if locked else "change corpus.source"
+        )
+        evaluated = [row.dataset for row, _ in wrong if row.role == "evaluation"]
+        if not evaluated:
+            names_to = "name them (all are in the log) in corpus.leave_out to leave them out"
+            advice = f"{names_to}, or {advice}"
+        elif not locked:
+            advice = f"set datasets.{evaluated[0]}.id to another dataset"
         raise UserError(
-            f"{where}: {len(wrong)} of {len(rows)} files are gone or changed: {first_few(wrong)}; "
-            f"name them (all are in the log) in corpus.leave_out to leave them out, or {hint}"
+            f"{where}: {len(wrong)} of {len(rows)} files are gone or changed: "
+            f"{first_few(names)}; {advice}"
         )
     return [result for result in results if isinstance(result, ManifestRow)]
 

@@ -64,11 +64,9 @@ class Matrix:
         Raises:
             NoCountsError: if the values say only whether genes are expressed.
         """
-        if self.kind == "dense":
-            sample_rows = max(1, SAMPLE // max(1, self.shape[1]))
-            values = np.ravel(self.data[:sample_rows])
-        else:
-            values = self.data[:SAMPLE]
+        # `data` has rows if the matrix is dense.
+        size = max(1, SAMPLE // max(1, self.shape[1])) if self.kind == "dense" else SAMPLE
+        values = np.ravel(self.data[:size])
         values = values[values != 0].astype(np.float64)
         if len(values) >= FEWEST_ONES and (values == 1).all():
             raise NoCountsError(f"{self.title}: {self.name} {BINARY}")

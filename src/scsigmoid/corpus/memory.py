@@ -54,8 +54,7 @@ class FrameInMemory:
 
     def _columns(self, column: str) -> list[Any]:
         """Return all columns of a name."""
-        places = [place for place, name in enumerate(self._names) if name == column]
-        return [self._frame.iloc[:, place] for place in places]
+        return [self._frame.iloc[:, i] for i, name in enumerate(self._names) if name == column]
 
 
 def check_index(frame: pd.DataFrame, title: str) -> None:

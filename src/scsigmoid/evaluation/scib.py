@@ -41,16 +41,16 @@ from scsigmoid.seeds import derive
 Scores = Mapping[str, float]  # scores by name of the metric
 
 
-class CrossValidated(float):
-    """A score of the predictions of all folds.
+class Score(float):
+    """A score of ``cells`` cells, without cells that are left out."""
 
-    Attributes:
-        splits: scores of the single folds.
-        cells: number of cells, without cells of types that are left out.
-    """
+    cells: int
+
+
+class CrossValidated(Score):
+    """A score of the predictions of all folds. ``splits`` are the scores of the single folds."""
 
     splits: NDArray[np.float64]
-    cells: int
 
 
 FOLDS = 5  # number of folds of cross-validation
@@ -110,9 +110,9 @@ def scib(
                     continue
                 score = scores.get(metric, Interval(np.nan))
                 single = runs[0].get(metric)
-                n = len(part.labels)
+                n = single.cells if isinstance(single, Score) else len(part.labels)
                 if not donor and isinstance(single, CrossValidated):
-                    splits[metric, part.metadata["model"]], n = single.splits, single.cells
+                    splits[metric, part.metadata["model"]] = single.splits
                 row = Measurement(
                     dataset=dataset, group=donor, metric=metric, **score._asdict(),
                     n=n, seed=seed if METRICS[metric].seeded else -1,
@@ -245,7 +245,9 @@ def ilisi(cells: Neighbors, seed: int) -> Scores:
 
     neighbors = min(LISI_NEIGHBORS, len(batches))
     indices, distances = nearest_cells(cells.coordinates[is_known], neighbors)
-    return {"ilisi": float(ilisi_knn(NeighborsResults(indices, distances), batches))}
+    score = Score(ilisi_knn(NeighborsResults(indices, distances), batches))
+    score.cells = len(batches)
+    return {"ilisi": score}
 
 
 def connectivity(cells: Neighbors, seed: int) -> Scores:

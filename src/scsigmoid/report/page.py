@@ -19,7 +19,7 @@ from scsigmoid.paper.number import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
 from scsigmoid.report.figures.training_figures import covered_share
-from scsigmoid.report.summary import TEXT, first_sentences
+from scsigmoid.report.summary import first_sentences, read_records
 from scsigmoid.report.tables.quality_tables import donor_scores
 from scsigmoid.report.tables.writing import DASH, Table, read_markdown, visible
 from scsigmoid.results.folder import EXPECTED_CONTENT, Results
@@ -109,7 +109,7 @@ def table_rows(results: Results, name: str) -> pd.DataFrame:
     def read(path: Path) -> pd.DataFrame:
         if not path.read_bytes().endswith(b"\n"):
             raise ValueError("its last line is incomplete")
-        return pd.read_csv(path, dtype=TEXT)
+        return read_records(path)
 
     return results.cached(f"tables/{name}.csv", read)
 
@@ -274,13 +274,11 @@ def training_lengths(results: Results) -> str:
 
 def longer_cells(results: Results) -> str:
     """Return the share of training cells with more genes than fit in each context, as text."""
-    texts = []
-    models = reported_models(results)
-    for context in sorted({results.config.models[name].context for name in models}):
-        genes = context - results.config.tokens.cls  # <cls> takes one place
-        share = 1 - covered_share(*results.lengths, genes)
-        texts.append(f"{share:.1%} at {context:,} tokens")
-    return ", ".join(texts)
+    cls = results.config.tokens.cls  # <cls> takes one place
+    return ", ".join(
+        f"{1 - covered_share(*results.lengths, context - cls):.1%} at {context:,} tokens"
+        for context in sorted({results.config.models[x].context for x in reported_models(results)})
+    )
 
 
 def simulated_data(results: Results) -> str:
@@ -299,8 +297,7 @@ def provenance(results: Results) -> dict[str, dict[str, str]]:
         "Settings that were auto, with the reason": dict(results.config.choices),
         "Training": of_headers(results),
     }
-    benchmarks = () if results.plan.is_own else ("kernel", "training")
-    for benchmark in benchmarks:
+    for benchmark in () if results.plan.is_own else ("kernel", "training"):
         machine = {key: str(value) for key, value in results.machine(benchmark).items() if value}
         facts[f"{benchmark.capitalize()} benchmark"] = machine
     packages = {name: version_of(name) for name in PACKAGES if version_of(name)}

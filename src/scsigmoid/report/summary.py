@@ -43,7 +43,7 @@ def summary(results: str | Path, since: float, plan: Plan) -> str:
     def new_tables(pattern: str) -> Iterator[tuple[str, pd.DataFrame]]:
         """Yield the name and the rows of each new table with rows."""
         for path in new_files(f"tables/{pattern}.csv"):
-            if path.stat().st_size and len(table := pd.read_csv(path, dtype=TEXT)):
+            if path.read_text("utf-8").strip() and len(table := read_records(path)):
                 yield path.stem, table
 
     lines = []  # (title, text)
@@ -71,6 +71,11 @@ def summary(results: str | Path, since: float, plan: Plan) -> str:
     if new_files("report.html"):
         lines.append(("Next", next_command(folder, plan)))
     return "\n".join(f"{title + ':':<25} {text}" for title, text in lines if text)
+
+
+def read_records(path: Path) -> pd.DataFrame:
+    """Return the rows of a table's CSV file. Only empty fields are NaN, not names like ``nan``."""
+    return pd.read_csv(path, dtype=TEXT, keep_default_na=False, na_values=[""])
 
 
 def next_command(results: Path, plan: Plan) -> str:

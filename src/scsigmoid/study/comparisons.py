@@ -65,9 +65,10 @@ def losses_by_step(curves: pd.DataFrame) -> pd.DataFrame:
     It is infinite from the first training loss on that is not finite.
     """
     is_finite = curves["loss"].map(np.isfinite).groupby(curves["run"]).cummin()
-    losses = curves["validation_loss"].where(is_finite)
-    windows = losses.dropna().groupby(curves["run"]).rolling(AVERAGED, min_periods=1)
-    means = windows.mean().droplevel("run").reindex(curves.index).mask(~is_finite, math.inf)
+    by_run = curves["validation_loss"].where(is_finite).dropna().groupby(curves["run"])
+    # Rolling windows of pandas would leave out infinite losses.
+    last_losses = pd.concat([by_run.shift(lag) for lag in range(AVERAGED)], axis=1)
+    means = last_losses.mean(axis=1).reindex(curves.index).mask(~is_finite, math.inf)
     return curves.assign(validation_loss=means).dropna(subset=["validation_loss"])
 
 
@@ -76,14 +77,16 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
 
     Returns:
         Final losses (rows: learning rates, columns: arm and seed), the learning rate of each arm
-        with the lowest mean loss over seeds, and the step of the last validation loss used.
+        with the lowest mean loss over seeds, and the step of the last validation loss used (without
+        a validation loss, the last step).
     """
     curves = study.all_curves[study.all_curves["purpose"] == "rates"]
     last_shared_step = curves.groupby("run")["step"].max().min()
     curves = curves[curves["step"] <= last_shared_step]
     losses = final_losses(curves, ["learning_rate", "attention", "seed"])
     means = losses.groupby(["learning_rate", "attention"]).mean().unstack("attention")
-    last_step = int(curves.dropna(subset=["validation_loss"])["step"].max())
+    steps = curves.dropna(subset=["validation_loss"])["step"]
+    last_step = int(steps.max() if len(steps) else last_shared_step)
     # Learning rates x (arm, seed), NaN for a seed that an arm lacks.
     table = cast(pd.DataFrame, losses.unstack("attention").unstack("seed"))
     return table, means.idxmin(), last_step

@@ -104,8 +104,6 @@ class Study:
         """Read the folder that :func:`collect` wrote."""
         self.folder = folder
         runs = self.read("runs").set_index("run")
-        # pandas reads empty text as NaN.
-        runs[["variants", "purpose"]] = runs[["variants", "purpose"]].fillna("")
         runs["setting"] = [setting_label(run) for run in runs[[*SETTINGS]].to_dict("records")]
         if runs[runs["purpose"] == "stability"]["size"].nunique() > 1:
             # Runs of different sizes need different labels.
@@ -134,8 +132,9 @@ class Study:
         path = self.folder / f"{name}.csv"
         if not path.is_file():
             raise UserError(f"{path}: no such file; make it with scsigmoid study-runs")
-        table = read_frame(path)
         texts, numbers = COLUMNS[name]
+        # Converters keep names such as "nan" and "001", which pandas would change.
+        table = read_frame(path, converters=dict.fromkeys(texts, str))
         for column in (*texts, *numbers):
             problem = "is missing" if column not in table else ""
             if not problem and column in numbers and len(table):

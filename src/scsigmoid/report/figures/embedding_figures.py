@@ -145,15 +145,13 @@ def scib_of_one(results: Results, dataset: str) -> "Figure":
 def looks(results: Results) -> dict[str, dict[str, Any]]:
     """Return the arguments of ``Axes.plot`` for each model and control."""
     config = results.config
-    by_name: dict[str, dict[str, Any]] = {}
-    for index, name in enumerate(config.evaluation.pair):
-        color = COLORS[config.models[name].attention]
-        by_name[name] = {"marker": style.marker(index), "color": color}
+    by_name: dict[str, dict[str, Any]] = {
+        name: {"marker": style.marker(index), "color": COLORS[config.models[name].attention]}
+        for index, name in enumerate(config.evaluation.pair)
+    }
     for name in config.evaluation.scib.controls:
         by_name[name] = {"marker": CONTROL_MARKERS[name], "color": MUTED, "markerfacecolor": "none"}
-    for name, look in by_name.items():
-        look["label"] = representation_label(config, name)
-    return by_name
+    return {x: look | {"label": representation_label(config, x)} for x, look in by_name.items()}
 
 
 def umap(results: Results, dataset: str) -> "Figure":

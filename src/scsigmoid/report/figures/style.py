@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scsigmoid.config.schema import Config
 from scsigmoid.files import atomic_path
+from scsigmoid.report.tables.writing import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,12 +64,12 @@ def styled() -> Iterator[None]:
 
 
 def literal(text: str) -> str:
-    """Return text that Matplotlib draws as ``text``, for names from the user's files.
+    """Return text that Matplotlib draws as ``text`` in one line, for names from the user's files.
 
     Matplotlib reads text between dollar signs as a formula, and leaves labels that begin with an
     underscore out of legends.
     """
-    escaped = text.replace("$", r"\$")
+    escaped = one_line(text).replace("$", r"\$")
     return f"\N{HAIR SPACE}{escaped}" if text.startswith("_") else escaped
 
 

@@ -100,12 +100,9 @@ def draw_training(axes: "Axes", results: Results, models: list[str]) -> None:
 
 def moving_mean(values: np.ndarray) -> np.ndarray:
     """Return the mean over a centered window (:data:`WINDOW`), which is narrower near both ends."""
-    means = []
-    for index in range(len(values)):
-        distance_to_end = min(index, len(values) - 1 - index)
-        half = min(int(len(values) * WINDOW / 2), distance_to_end)
-        means.append(values[index - half : index + half + 1].mean())
-    return np.array(means)
+    last, largest = len(values) - 1, int(len(values) * WINDOW / 2)
+    halves = [min(largest, index, last - index) for index in range(len(values))]
+    return np.array([values[i - half : i + half + 1].mean() for i, half in enumerate(halves)])
 
 
 def draw_validation(axes: "Axes", results: Results, dataset: str, models: list[str]) -> None:
