@@ -65,7 +65,7 @@ def test_two_versions_of_a_file(copy, tmp_path):
     [("features.tsv", "", "compress"), ("genes.tsv", ".gz", "decompress")],
 )
 def test_compression_that_scanpy_does_not_read(gene_file, suffix, advice, tmp_path):
-    """STARsolo's folders, and Cell Ranger 2 on GEO: the message named a file that is not missing."""
+    """Folders of STARsolo, and of Cell Ranger 2 on GEO: scanpy looked for other files."""
     folder = tenx_folder(tmp_path / "sample", COUNTS, "GSM1_", KINDS)
     for file in [*folder.iterdir()]:
         content = file.read_bytes()
