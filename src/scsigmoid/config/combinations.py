@@ -120,9 +120,9 @@ def find_corpus_problems(config: Config) -> Iterator[str]:
         yield "corpus.local: needs corpus.source: local; set it, or remove the files"
     # Snakemake does not miss an input whose job has run before.
     inputs = {"corpus.manifest": corpus.manifest, "tokens.vocabulary.genes": vocabulary.genes}
-    for key, file in inputs.items():
-        if file is not None and not Path(file).is_file():
-            yield f"{key}: {file}: no such file; correct the path"
+    for key, path in inputs.items():
+        if path is not None and not Path(path).is_file():
+            yield f"{key}: {path}: no such file; correct the path"
     files, cells = corpus.embedded.training_files, corpus.embedded.training_cells
     if files > cells:
         yield f"corpus.embedded.training_files: {files} for {cells} cells; set at most {cells}"
