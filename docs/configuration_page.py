@@ -28,6 +28,10 @@ INTRODUCTION = """\
 `workflow/presets`), then `--configfile`, then `--config` replace its values. Mappings are merged
 key by key. Lists are replaced. `null` removes an entry of `datasets`, `sizes`, `models` or `study`.
 
+Write only the settings that you change to a file of your own, for `--configfile`. A copy of the
+whole `config.yaml` would also replace the values of the preset, and a value that you change in
+`config.yaml` itself has no effect if the preset has it, too.
+
 - *Default*: the value in `config.yaml`.
 - *Reruns*: the Snakemake rules that `read` the setting (`workflow/rules`) and run again if it
   changes. The rules that use their results also run again, as do tables and figures that print the

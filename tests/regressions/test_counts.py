@@ -3,9 +3,10 @@
 import h5py
 import numpy as np
 import pytest
-from stages import store
+import scipy.sparse as sp
+from stages import dense, hold_out, store, write_cells
 
-from scsigmoid.corpus.counts import find_counts
+from scsigmoid.corpus.counts import OWN_ROW, find_counts
 from scsigmoid.corpus.h5ad import StoredTables, open_cells
 from scsigmoid.corpus.matrix_reader import stored_matrix
 from scsigmoid.errors import UserError
@@ -43,6 +44,34 @@ def test_binarised_counts_are_refused(dtype, kind, tmp_path):
     path = store(tmp_path / "n.h5", counts.astype(np.float32), kind)
     with h5py.File(path) as file:
         assert find_counts(StoredTables(file, "n.h5"), "n.h5") == "X"
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr", "csc"])
+@pytest.mark.parametrize("dtype", [">f4", ">i4"])
+def test_counts_in_the_other_byte_order(dtype, kind, tmp_path):
+    """Dense matrices were called damaged."""
+    counts = np.random.default_rng(0).integers(0, 9, (9, 4))
+    path = store(tmp_path / "m.h5", counts, kind)
+    with h5py.File(path, "r+") as file:
+        name = "X" if kind == "dense" else "X/data"
+        values, attributes = file[name][()], dict(file[name].attrs)
+        del file[name]
+        file[name] = values.astype(dtype)
+        file[name].attrs.update(attributes)
+        matrix = stored_matrix(file["X"], "m.h5", "X")
+        [(_, block)] = matrix.counts(np.arange(9), np.arange(4), 4)
+    np.testing.assert_array_equal(block.toarray(), counts)
+
+
+def test_large_counts_of_held_out_cells(tmp_path):
+    """Their copy had the nearest float32, which may be another count or too large to be one."""
+    counts = np.random.default_rng(0).poisson(0.8, (200, 12)) + 1
+    counts[:, 0] = np.where(np.arange(200) % 2, 2**24 + 1, 2**31 - 1)
+    path = write_cells(tmp_path / "cells.h5ad", sp.csr_matrix(counts))
+    _, copy, _ = hold_out(path, tmp_path)
+    cells = open_cells(copy)
+    rows = cells.obs([OWN_ROW])[OWN_ROW].astype(int)
+    np.testing.assert_array_equal(dense(cells), counts[rows])
 
 
 def test_wrong_counts(counts, write_h5ad):

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from anndata.io import write_elem
-from stages import hold_out, plain_text, write_cells
+from scipy.sparse import csc_matrix, csr_matrix
+from stages import dense, hold_out, plain_text, write_cells
 
 import scsigmoid as ss
 from scsigmoid.cells.embed_file import embed_file
@@ -69,6 +70,20 @@ def as_nullable(file: Any, name: str, missing: int | None = None) -> None:
     write_elem(group, "mask", np.arange(len(texts)) == missing)
 
 
+def as_julia(file: Any) -> None:
+    """Store all attributes with text as bytes of fixed length, as HDF5.jl of Julia does."""
+
+    def replace(_: str, stored: Any) -> None:
+        for name, value in [*stored.attrs.items()]:
+            if isinstance(value, str):
+                stored.attrs[name] = np.bytes_(value.encode())
+            elif value.dtype == object:
+                stored.attrs[name] = np.array([text.encode() for text in value], dtype="S")
+
+    replace("", file)
+    file.visititems(replace)
+
+
 def check_obs(obs: pd.DataFrame, path: Path) -> None:
     """Check the values, and that anndata can write them with its default settings."""
     assert list(obs.cell_type) == TYPES
@@ -94,6 +109,21 @@ def test_anndata07(path: Path, recwarn: pytest.WarningsRecorder) -> None:
     assert choose_label(cells, "mine", label) == "cell_type"
     check_obs(read_obs(path), path)
     assert not [str(warning.message) for warning in recwarn if "encoding" in str(warning.message)]
+
+
+@pytest.mark.parametrize("kind", [csr_matrix, csc_matrix, np.asarray])
+def test_attributes_of_julia(kind: Any, path: Path) -> None:
+    """Such files were called damaged, although anndata reads them."""
+    with h5py.File(path, "r+") as file:
+        del file["X"]
+        write_elem(file, "X", kind(COUNTS))
+    before = open_cells(path)
+    with h5py.File(path, "r+") as file:
+        as_julia(file)
+    cells = open_cells(path)
+    assert (cells.genes, cells.names) == (before.genes, before.names)
+    np.testing.assert_array_equal(dense(cells), COUNTS)
+    check_obs(read_obs(path), path)
 
 
 @pytest.mark.parametrize(

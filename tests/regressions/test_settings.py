@@ -112,3 +112,19 @@ def test_a_file_with_the_name_of_a_dataset_of_the_preset(tmp_path: Path) -> None
     entry = {"files": str(tmp_path / "pbmc68k.h5ad"), "held_out": 0.1}
     corpus = {"source": "local", "local": [entry]}
     assert [*load(overrides={"preset": "demo", "corpus": corpus}).datasets] == ["pbmc68k"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "preset"), [("corpus.manifest", "small"), ("tokens.vocabulary.genes", "demo")]
+)
+def test_a_missing_input_is_named(setting: str, preset: str, tmp_path: Path) -> None:
+    """After a run with other settings, Snakemake kept its results and reported success."""
+    file = tmp_path / "list.txt"
+    value: object = str(file)
+    for name in reversed(setting.split(".")):
+        value = {name: value}
+    overrides = {"preset": preset, **value}
+    with pytest.raises(UserError, match=f"^{setting}: {file}: "):
+        load(overrides=overrides)
+    file.touch()
+    load(overrides=overrides)

@@ -60,6 +60,26 @@ def test_two_versions_of_a_file(copy, tmp_path):
         make_manifest(local(folder), {}, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("gene_file", "suffix", "advice"),
+    [("features.tsv", "", "compress"), ("genes.tsv", ".gz", "decompress")],
+)
+def test_compression_that_scanpy_does_not_read(gene_file, suffix, advice, tmp_path):
+    """Folders of STARsolo, and of Cell Ranger 2 on GEO: scanpy looked for other files."""
+    folder = tenx_folder(tmp_path / "sample", COUNTS, "GSM1_", KINDS)
+    for file in [*folder.iterdir()]:
+        content = file.read_bytes()
+        name = file.name.removesuffix(".gz").replace("features.tsv", gene_file)
+        (folder / f"{name}{suffix}").write_bytes(content if suffix else gzip.decompress(content))
+        if file.name != f"{name}{suffix}":
+            file.unlink()
+    message = f"{folder}: .*GSM1_{gene_file}{suffix}.*; {advice} "
+    with pytest.raises(UserError, match=message):
+        make_manifest(local(folder), {}, tmp_path)
+    with pytest.raises(UserError, match=message):
+        convert_tenx(folder, tmp_path / "out.h5ad")
+
+
 def test_folders_without_a_matrix(tmp_path, capfd):
     for number, name in enumerate(("barcodes.tsv", "matrix.mtx.gz.md5", "notes.txt")):
         folder = tmp_path / f"sample{number}"

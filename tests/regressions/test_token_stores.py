@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from evaluation import conftest as evaluation_fixtures
 from small_training import changed, train_command
-from tokens.conftest import draw, evaluated, token_table, tokenized, write_store
+from tokens.conftest import draw, evaluated, token_table, tokenized, vocabulary_of, write_store
 from training import conftest as training_fixtures
 
 from scsigmoid.cli import main
@@ -256,3 +256,10 @@ def test_all_cells_without_vocabulary_genes(vocabulary, write_part, tmp_path):
     with pytest.raises(UserError, match=r"file0\.h5ad: none of the 4 cells with enough genes"):
         tokenized(other, vocabulary, tmp_path / "s")
     assert not list(tmp_path.glob("*.scatter*")) + list(tmp_path.glob("s"))
+
+
+def test_all_training_cells_with_too_few_genes(write_part, tmp_path):
+    """The message blamed the files: all counts were said to be zero."""
+    part = write_part("few", [draw(0, 4, 20)])
+    with pytest.raises(UserError, match=r"minimum_genes"):
+        vocabulary_of(part, minimum_genes=21)

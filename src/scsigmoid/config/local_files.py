@@ -15,7 +15,8 @@ from scsigmoid.files import sha256
 
 # Names of the files of a 10x sample. All files of a sample have the same prefix, often empty.
 TENX_FILE = re.compile(
-    r"(?P<prefix>.*?)((?P<matrix>matrix\.mtx)|(?P<cells>barcodes\.tsv)|(features|genes)\.tsv)(\.gz)?"
+    r"(?P<prefix>.*?)((?P<matrix>matrix\.mtx)|(?P<cells>barcodes\.tsv)|(features|genes)\.tsv)"
+    r"(?P<suffix>(\.gz)?)"
 )
 
 ZARR_FILES = ("zarr.json", ".zgroup", ".zattrs", ".zarray")  # in the folder of a Zarr store
@@ -183,6 +184,13 @@ def problem_of(path: Path) -> str:
             f"a folder with several versions of a 10x file ({listed}); keep one matrix, one file "
             "of barcodes and one file of genes"
         )
+    # scanpy reads Cell Ranger's files: since version 3 all compressed, before none.
+    for kind, suffix, remedy in (("features", ".gz", "compress"), ("genes", "", "decompress")):
+        has_kind = any(f"{kind}.tsv" in name.string for name in names)
+        if has_kind and {name["suffix"] for name in names} != {suffix}:
+            listed = ", ".join(name.string for name in names)
+            tool = "gzip" if suffix else "gunzip"
+            return f"a 10x folder that scanpy does not read ({listed}); {remedy} all files ({tool})"
     return ""
 
 

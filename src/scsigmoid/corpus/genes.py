@@ -223,7 +223,7 @@ def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, title:
     if len(ids) and (ids == np.arange(len(ids)).astype(str)).all():
         raise UserError(
             f"{title}: genes have no names, only the numbers 0 to {len(ids) - 1}; put Ensembl ids "
-            "into the index of var, or name their column (`embed --genes`, `genes` of corpus.local)"
+            "into the index of var, or set 'genes' to their column"
         )
     gene_ids = ids[is_gene].tolist()
     times = Counter(gene_ids)

@@ -107,6 +107,9 @@ def copy_cells(cells: Cells, source: Path, path: Path, title: str) -> None:
     obs[OWN_ROW] = cells.rows
     var = pd.DataFrame({"feature_name": cells.names}, index=pd.Index(cells.genes))
     uns = {"title": title, "schema_version": SCHEMA_VERSION}
-    adata = anndata.AnnData(X=counts.astype(np.float32), obs=obs, var=var, uns=uns)
+    values = counts.astype(np.float32)
+    if (values.data != counts.data).any():  # above 2^24
+        values = counts
+    adata = anndata.AnnData(X=values, obs=obs, var=var, uns=uns)
     with storing(str(source)):
         adata.write_h5ad(path, compression="gzip", compression_opts=1)

@@ -155,6 +155,21 @@ def check_layout(file: Any, title: str) -> None:
             raise UserError(f"{title}: {name} is not a data frame as anndata writes it; {ADVICE}")
 
 
+def attribute_text(value: Any) -> str:
+    """Return an attribute as text. HDF5.jl of Julia writes bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def index_name(frame: Any) -> str:
+    """Return the name of the index of a stored data frame."""
+    return attribute_text(frame.attrs["_index"])
+
+
+def column_names(frame: Any) -> list[str]:
+    """Return the names of the columns of a stored data frame, in order."""
+    return [*map(attribute_text, frame.attrs["column-order"])]
+
+
 class StoredFrame:
     """A data frame of an h5ad file (:class:`scsigmoid.corpus.genes.Frame`)."""
 
@@ -162,11 +177,11 @@ class StoredFrame:
         """``stored`` is the HDF5 group, and ``title`` the name of the file in messages."""
         self.stored = stored
         self.name = stored.name.strip("/").replace("/", ".")
-        self.columns = [*map(str, stored.attrs["column-order"])]
+        self.columns = column_names(stored)
         self._title = title
 
     def __len__(self) -> int:
-        return count_values(self.stored[str(self.stored.attrs["_index"])])
+        return count_values(self.stored[index_name(self.stored)])
 
     def __contains__(self, column: str) -> bool:
         return column in self.stored
@@ -185,7 +200,7 @@ class StoredFrame:
         """
         import pandas as pd
 
-        values = read_values(self.stored, column or str(self.stored.attrs["_index"]), self._title)
+        values = read_values(self.stored, column or index_name(self.stored), self._title)
         if isinstance(values, pd.Categorical):
             return np.array([*map(str, values.categories), ""], dtype=object)[values.codes]
         series = pd.Series(values)
@@ -207,7 +222,7 @@ def read_values(frame: Any, name: str, file_title: str) -> Any:
             f"{file_title}: {title} of {frame.name.strip('/')} must have one text, number or "
             "category per row; convert or remove it"
         )
-    rows = count_values(frame[str(frame.attrs["_index"])])
+    rows = count_values(frame[index_name(frame)])
     if count_values(stored) != rows:
         raise OSError(f"{title}: does not have {rows} rows")
     with reading(title), warnings.catch_warnings():
@@ -274,11 +289,11 @@ def read_obs(path: Path, title: str = "") -> Any:
     title = title or str(path)
     with opened(path, title) as file:
         obs = file["obs"]
-        name = str(obs.attrs["_index"])
+        name = index_name(obs)
         values = read_values(obs, name, title)
         index = pd.Index(values, dtype=values.dtype, name=None if name == "_index" else name)
         columns = {}
-        for name in map(str, obs.attrs["column-order"]):
+        for name in column_names(obs):
             values = read_values(obs, name, title)
             columns[name] = pd.Series(values, index, dtype=values.dtype)
         return pd.DataFrame(columns, index)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix, csr_matrix, issparse
 
-from scsigmoid.corpus.hdf5 import reading
+from scsigmoid.corpus.hdf5 import attribute_text, reading
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
@@ -98,7 +98,9 @@ class Matrix:
                 block_rows = math.ceil(block_rows / chunk_rows) * chunk_rows
                 block_of_row = np.arange(self.shape[0]) // block_rows
                 for start, stop in bounds_of_blocks(block_of_row, wanted):
-                    yield start, csr_matrix(self.data[start:stop])
+                    values = self.data[start:stop]
+                    native = values.dtype.newbyteorder("=")  # SciPy needs the machine's byte order
+                    yield start, csr_matrix(values.astype(native, copy=False))
                 return
             data, indices, indptr = self.data, self.indices, self.read_indptr()
             if self.kind == "csc":
@@ -192,7 +194,7 @@ def stored_matrix(stored: Any, title: str, name: str) -> Matrix:
     ``title`` and ``name`` name the file and the matrix in messages. Raise a UserError if it is not
     a matrix of numbers as anndata writes it.
     """
-    encoding = str(stored.attrs.get("encoding-type", "array"))
+    encoding = attribute_text(stored.attrs.get("encoding-type", "array"))
     kind = encoding.removesuffix("_matrix") if encoding != "array" else "dense"
     if kind not in ("dense", "csr", "csc"):
         raise UserError(f"{title}: {name} is stored as {encoding!r}; write it as CSR")

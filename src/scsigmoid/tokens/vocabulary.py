@@ -174,7 +174,10 @@ def build_vocabulary(
     # By gene id, how many training cells express the gene.
     cells_of_gene = dict(zip(merged.genes, merged.cells.tolist(), strict=True))
     if not any(cells_of_gene.values()):
-        raise UserError("corpus: all counts of the training cells are zero; choose other files")
+        raise UserError(
+            "corpus: no training cell has counts and enough genes; lower tokens.minimum_genes, or "
+            "choose other files"
+        )
     if choice.genes is None:
         genes = select_genes(merged, minimum_cells, choice)
     else:
