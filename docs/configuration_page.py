@@ -32,6 +32,8 @@ Write only the settings that you change to a file of your own, for `--configfile
 whole `config.yaml` would also replace the values of the preset, and a value that you change in
 `config.yaml` itself has no effect if the preset has it, too.
 
+- *Type*: numbers are at most 2,147,483,647, unless the type states another limit or the number is
+  a seed.
 - *Default*: the value in `config.yaml`.
 - *Reruns*: the Snakemake rules that `read` the setting (`workflow/rules`) and run again if it
   changes. The rules that use their results also run again, as do tables and figures that print the
