@@ -167,7 +167,7 @@ def sigmoid_attention(
         key_bias: (key tokens,), added to all scores of a key in addition to ``bias``. May require a
             gradient. ``hopper`` does not compute it, and ``auto`` then chooses ``triton``.
         check: also check the values of ``cu_seqlens`` on a GPU (default False). This waits for the
-            GPU. On the CPU the values are always checked.
+            GPU. On the CPU the values are always checked, but in compiled code on no device.
 
     Returns:
         Contiguous tensor of the shape and dtype of ``q``. 0 in sequences without keys.
