@@ -15,8 +15,8 @@ from scsigmoid.files import sha256
 
 # Names of the files of a 10x sample. All files of a sample have the same prefix, often empty.
 TENX_FILE = re.compile(
-    r"(?P<prefix>.*?)((?P<matrix>matrix\.mtx)|(?P<cells>barcodes\.tsv)|(features|genes)\.tsv)"
-    r"(?P<suffix>(\.gz)?)"
+    r"(?P<prefix>.*?)((?P<matrix>matrix\.mtx)|(?P<cells>barcodes\.tsv)"
+    r"|(?P<genes>features|genes)\.tsv)(?P<suffix>(\.gz)?)"
 )
 
 ZARR_FILES = ("zarr.json", ".zgroup", ".zattrs", ".zarray")  # in the folder of a Zarr store
@@ -186,7 +186,7 @@ def problem_of(path: Path) -> str:
         )
     # scanpy reads Cell Ranger's files: since version 3 all compressed, before none.
     for kind, suffix, remedy in (("features", ".gz", "compress"), ("genes", "", "decompress")):
-        has_kind = any(f"{kind}.tsv" in name.string for name in names)
+        has_kind = any(name["genes"] == kind for name in names)
         if has_kind and {name["suffix"] for name in names} != {suffix}:
             listed = ", ".join(name.string for name in names)
             tool = "gzip" if suffix else "gunzip"
