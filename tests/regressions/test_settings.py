@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scsigmoid.config.check import load, model_training, read_yaml
+from scsigmoid.config.check import check, load, model_training, read_yaml
 from scsigmoid.errors import UserError
 
 
@@ -127,4 +127,13 @@ def test_a_missing_input_is_named(setting: str, preset: str, tmp_path: Path) -> 
     with pytest.raises(UserError, match=f"^{setting}: {file}: "):
         load(overrides=overrides)
     file.touch()
-    load(overrides=overrides)
+    config = load(overrides=overrides)
+    file.unlink()  # reports of finished runs do not need it
+    check(config.model_dump())
+
+
+def test_the_path_of_an_input_is_too_long() -> None:
+    """This was a traceback."""
+    name = "a" * 300
+    with pytest.raises(UserError, match=name):
+        load(overrides={"preset": "demo", "tokens": {"vocabulary": {"genes": name}}})

@@ -8,6 +8,7 @@ Values of ``config.yaml`` are replaced by the preset, then by ``--configfile``, 
 import json
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,16 @@ def load(
         entries = merged.get(section)
         if isinstance(entries, dict):
             merged[section] = {name: entry for name, entry in entries.items() if entry is not None}
-    return check(choose(merged) if choose else merged)
+    config = check(choose(merged) if choose else merged)
+    # Snakemake does not miss an input whose job has run before.
+    inputs = {
+        "corpus.manifest": config.corpus.manifest,
+        "tokens.vocabulary.genes": config.tokens.vocabulary.genes,
+    }
+    for key, file in inputs.items():
+        if file is not None and not isfile(file):
+            raise UserError(f"{key}: {file}: no such file; correct the path")
+    return config
 
 
 def check(values: Mapping[str, Any]) -> Config:

@@ -112,17 +112,12 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
 
 
 def find_corpus_problems(config: Config) -> Iterator[str]:
-    """Yield messages about corpus, list of genes and evaluation datasets."""
-    corpus, vocabulary = config.corpus, config.tokens.vocabulary
+    """Yield messages about corpus and evaluation datasets."""
+    corpus = config.corpus
     if corpus.manifest is not None and corpus.source != "cellxgene":
         yield "corpus.manifest: needs corpus.source: cellxgene; set it, or manifest: null"
     if corpus.local and corpus.source != "local":
         yield "corpus.local: needs corpus.source: local; set it, or remove the files"
-    # Snakemake does not miss an input whose job has run before.
-    inputs = {"corpus.manifest": corpus.manifest, "tokens.vocabulary.genes": vocabulary.genes}
-    for key, path in inputs.items():
-        if path is not None and not Path(path).is_file():
-            yield f"{key}: {path}: no such file; correct the path"
     files, cells = corpus.embedded.training_files, corpus.embedded.training_cells
     if files > cells:
         yield f"corpus.embedded.training_files: {files} for {cells} cells; set at most {cells}"
