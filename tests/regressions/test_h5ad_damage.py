@@ -72,6 +72,11 @@ FAULTS = {
         lambda file: replace(file, LABELS, np.array([b"Caf\xe9"] * 30)),
         "column 'cell_type': .* text in UTF-8",
     ),
+    "the name of the index in Latin-1": (
+        "csr",
+        lambda file: file["obs"].attrs.update(_index=np.bytes_(b"\xe9")),
+        "damaged",
+    ),
     "labels of pairs": ("csr", lambda f: replace(f, LABELS, np.zeros(30, "i4,f4")), ONE_VALUE),
     "labels of two columns": ("csr", lambda f: replace(f, LABELS, np.zeros((30, 2))), ONE_VALUE),
 }

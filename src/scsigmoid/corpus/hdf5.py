@@ -157,7 +157,7 @@ def check_layout(file: Any, title: str) -> None:
 
 def attribute_text(value: Any) -> str:
     """Return an attribute as text. HDF5.jl of Julia writes bytes."""
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def index_name(frame: Any) -> str:
