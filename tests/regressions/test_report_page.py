@@ -411,13 +411,13 @@ def test_names_with_line_breaks_are_drawn_in_one_line(
     results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tabs were boxes in the figure, and the text after a carriage return was missing."""
-    types = np.resize(["N\tK", "B\r\ncells", "CD14+\rMono", "Memory\nT\n"], 160)
+    types = np.resize(["N\tK", "B\r\ncells", "CD14+\rMono", "Memory\nT\n", "\n_x"], 160)
     table = pd.DataFrame({"x": range(160), "y": range(160), "cell_type": types})
     monkeypatch.setattr(Results, "umap", lambda *_: table)
     figure = draw("umap_simulated_heart", results)
     texts = [*figure.legends[0].get_texts(), *figure.axes[0].texts]
     drawn = {text.get_text() for text in texts}
-    assert drawn == {"N K", "B cells", "CD14+ Mono", "Memory T"}
+    assert drawn == {"N K", "B cells", "CD14+ Mono", "Memory T", "\N{HAIR SPACE}_x"}
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def literal(text: str) -> str:
     underscore out of legends.
     """
     escaped = one_line(text).replace("$", r"\$")
-    return f"\N{HAIR SPACE}{escaped}" if text.startswith("_") else escaped
+    return f"\N{HAIR SPACE}{escaped}" if escaped.startswith("_") else escaped
 
 
 def marker(index: int) -> str:
