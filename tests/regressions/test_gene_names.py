@@ -152,6 +152,13 @@ def test_names_with_line_breaks(has_ids, tmp_path):
     assert load_vocabulary(write_model(tmp_path, "sigmoid", vocabulary)).names == vocabulary.names
 
 
+def test_names_with_spaces(tmp_path):
+    """Models of earlier versions lost these genes without a message."""
+    genes = ["GENE 0", "GENE  1", "GENE2 ", *SYMBOLS[3:36]]
+    path = write_cells(tmp_path / "a.h5ad", COUNTS[:, :36], genes=genes)
+    assert {*open_cells(path).genes} == {*genes}
+
+
 def test_proteins_are_not_taken_for_genes(tmp_path):
     """A file with ids has a protein without id, which another file has as a gene."""
     proteins = [*IDS[:39], "GENE39"]

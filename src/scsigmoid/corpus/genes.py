@@ -520,5 +520,6 @@ def read_table(name: str) -> list[dict[str, str]]:
 
 def without_version(identifier: str) -> str:
     """Return an Ensembl id without its version, and other text in one line."""
-    # Models and logs have one gene per line.
-    return VERSIONED.sub(r"\1", " ".join(identifier.split()))
+    # Models have one gene per line. Earlier models have names with other white space.
+    text = " ".join(identifier.split()) if "\n" in identifier else identifier
+    return VERSIONED.sub(r"\1", text)
