@@ -82,7 +82,8 @@ def test_compression_that_scanpy_does_not_read(gene_file, suffix, advice, tmp_pa
 
 def test_prefix_with_the_name_of_a_file(tmp_path):
     """The prefix was taken for a file of genes that must not be compressed."""
-    convert_tenx(tenx_folder(tmp_path / "sample", COUNTS, "genes.tsv_", KINDS), tmp_path / "out.h5ad")
+    folder = tenx_folder(tmp_path / "sample", COUNTS, "genes.tsv_", KINDS)
+    convert_tenx(folder, tmp_path / "out.h5ad")
 
 
 def test_folders_without_a_matrix(tmp_path, capfd):
