@@ -9,6 +9,8 @@ def main() -> int:
         from scsigmoid.cli import main as run
 
         return run()
+    except KeyboardInterrupt:  # Ctrl-C before the stage starts
+        return 130
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("scsigmoid"):
             raise

@@ -35,10 +35,17 @@ def report_full_disk(path: Path) -> Iterator[None]:
     """If the disk becomes full in the block, raise an OSError that names ``path``."""
     try:
         yield
-    except Exception as error:  # not only OSError: libraries wrap it and quote its message
+    except UserError:  # already names its file and says what to do
+        raise
+    except Exception as error:
+        # Not only OSError: libraries quote its message, or raise another error while they close.
+        messages = []
+        cause: BaseException | None = error
+        while cause is not None:
+            messages.append(str(cause))
+            cause = cause.__context__
         for number in (errno.ENOSPC, errno.EDQUOT):
-            # A UserError already names its file and says what to do.
-            if os.strerror(number) in str(error) and not isinstance(error, UserError):
+            if any(os.strerror(number) in message for message in messages):
                 raise OSError(number, os.strerror(number), str(path)) from None
         raise
 

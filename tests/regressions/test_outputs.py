@@ -424,6 +424,20 @@ def test_an_ignored_signal_stays_ignored(cells, model, tmp_path):
     assert (tmp_path / "out.h5ad").exists()
 
 
+def test_a_full_disk_is_named_if_closing_the_file_fails(tmp_path):
+    """While it closed a PDF file, matplotlib raised an error that hid the full disk."""
+
+    def write():
+        try:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            raise AttributeError("'Stream' object has no attribute 'pos'")
+
+    with pytest.raises(OSError, match="No space left"), atomic_path(tmp_path / "figure.pdf"):
+        write()
+    assert is_clean(tmp_path)
+
+
 # Names
 
 
@@ -457,6 +471,18 @@ def test_a_file_in_the_place_of_the_results_is_named(file, settings, tmp_path, m
     Path(file).touch()
     with pytest.raises(UserError, match=f"^results: {file}: a file"):
         load(overrides=settings)
+
+
+@pytest.mark.parametrize("link", ["results/demo", "results"])
+def test_a_link_to_a_missing_folder_in_the_place_of_the_results_is_named(
+    link, tmp_path, monkeypatch
+):
+    """As to a disk that is not mounted. The message was "config.yaml: … (File exists)"."""
+    monkeypatch.chdir(tmp_path)
+    Path(link).parent.mkdir(exist_ok=True)
+    Path(link).symlink_to(tmp_path / "absent")
+    with pytest.raises(UserError, match=f"^results: {link}: a link to a missing folder"):
+        load()
 
 
 def test_files_of_a_dataset_with_a_long_name_can_be_written(tmp_path):
