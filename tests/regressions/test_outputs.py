@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pandas as pd
 import pytest
 import torch
 from forked import forked
+from small_disk import small_disk
 from small_models import GENES
 from stages import fetch, make_manifest
 from tokens.conftest import write_store
@@ -436,6 +439,22 @@ def test_a_full_disk_is_named_if_closing_the_file_fails(tmp_path):
     with pytest.raises(OSError, match="No space left"), atomic_path(tmp_path / "figure.pdf"):
         write()
     assert is_clean(tmp_path)
+
+
+def test_an_h5ad_file_on_a_full_disk_is_one_line(cells, model, tmp_path):
+    """h5py printed tracebacks of all open objects, and HDF5 ended in a segmentation fault."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    files = [cells, place / "out.h5ad", "--checkpoint", model, "--device", "cpu"]
+    with small_disk(place) as full:
+        os.truncate(full, full.stat().st_size - 4096)  # HDF5 fails after its first blocks
+        command = [sys.executable, "-m", "scsigmoid", "embed", *files]
+        run = subprocess.run(command, capture_output=True, text=True)
+        assert is_clean(place)
+    assert run.returncode == 1
+    assert "Traceback" not in run.stderr
+    error = f"scsigmoid: error: {place}/out.h5ad: No space left on device"
+    assert run.stderr.splitlines()[-1].startswith(error)
 
 
 # Names
