@@ -158,7 +158,8 @@ def reduced(intervals: Sequence[Interval], reduction: str, shapes: int) -> Estim
     if not intervals:
         return UNKNOWN, 0
     result = REDUCTIONS[reduction](intervals)
-    return result if len(intervals) == shapes else Interval(result.value), len(intervals)
+    is_complete = len(intervals) == shapes and np.isfinite(intervals).all()
+    return result if is_complete else Interval(result.value), len(intervals)
 
 
 def share_left(own: Timings, direction: str) -> Estimate:
