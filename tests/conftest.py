@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from loopback import Loopback
 
 # One thread, as in the jobs of the workflow, because sums depend on the number of threads.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -19,6 +20,14 @@ def same_environment() -> Iterator[None]:
     if os.environ != before:
         os.environ.clear()
         os.environ.update(before)
+
+
+@pytest.fixture
+def server() -> Iterator[Loopback]:
+    """CELLxGENE on loopback."""
+    running = Loopback()
+    yield running
+    running.close()
 
 
 @pytest.fixture(scope="session")

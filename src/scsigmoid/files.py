@@ -72,7 +72,7 @@ def atomic_path(path: str | Path, *, overwrite: bool = True) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_path(path)
     try:
-        create(temporary)
+        temporary.touch(exist_ok=False)
     except OSError as error:
         error.filename = str(path)
         raise
@@ -89,11 +89,6 @@ def atomic_path(path: str | Path, *, overwrite: bool = True) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def create(path: Path) -> None:
-    """Create an empty file. Raise a FileExistsError if the name exists, also as a link."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-
-
 def publish(temporary: Path, path: Path) -> None:
     """Give a file its own name. Raise a UserError if the name exists."""
     try:
@@ -102,7 +97,7 @@ def publish(temporary: Path, path: Path) -> None:
         except FileExistsError:
             raise
         except OSError:  # a file system without hard links: reserve the name instead
-            create(path)
+            path.touch(exist_ok=False)
             os.replace(temporary, path)
     except FileExistsError:
         # After a lost answer of the server, NFS repeats a request that succeeded.

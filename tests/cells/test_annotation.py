@@ -184,6 +184,15 @@ def test_an_embedding_that_was_changed(change, query, labeled, loaded) -> None:
         annotate(query, labeled, loaded)
 
 
+def test_an_embedding_of_a_wider_model(query, labeled, loaded) -> None:
+    """Its origin was called unknown."""
+    ss.embed(query, loaded, verbose=False)
+    query.obsm["X_scsigmoid"] = np.tile(query.obsm["X_scsigmoid"], 2)
+    query.uns["X_scsigmoid"]["checkpoint"] = "0" * 64
+    with pytest.raises(UserError, match=r"the origin of obsm\['X_scsigmoid'\] is another model"):
+        annotate(query, labeled, loaded)
+
+
 def test_an_index_of_several_levels(query, labeled, loaded) -> None:
     """AnnData accepts it when it is set, but cannot copy such cells."""
     ss.embed(query, loaded, verbose=False)

@@ -16,6 +16,7 @@ from scsigmoid.benchmarks.rows import KernelRow, write_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.paper.all_numbers import GROUPS, numbers
 from scsigmoid.paper.differences import differences
+from scsigmoid.paper.kernel_speed import REDUCTIONS, reduced
 from scsigmoid.paper.number import (
     INCONCLUSIVE,
     NO_VERDICT,
@@ -244,6 +245,14 @@ def test_a_mean_over_shapes_is_over_all_shapes_of_the_paper(paper_results: Resul
         assert math.isfinite(mean.here.value)
 
 
+@pytest.mark.parametrize("reduction", [*REDUCTIONS])
+def test_a_shape_without_an_interval_leaves_no_interval(reduction: str) -> None:
+    """The lowest and highest value kept theirs if it was that of another shape."""
+    for other in (Interval(1.0), Interval(3.0)):
+        here, n = reduced([Interval(2.0, 1.9, 2.1), other], reduction, 2)
+        assert (n, math.isfinite(here.value), math.isnan(here.low)) == (2, True, True)
+
+
 # Differences from the paper.
 
 
@@ -255,6 +264,7 @@ def test_a_mean_over_shapes_is_over_all_shapes_of_the_paper(paper_results: Resul
         # Slower GPUs than the paper's, which have SXM5 sockets.
         ("benchmarks/kernel.json", "80GB HBM3", "PCIe", "kernel", "GPU"),
         ("benchmarks/training.json", "80GB HBM3", "NVL", "cost", "GPU"),
+        ("benchmarks/kernel.json", "80GB HBM3", "80GB HBM3 MIG 3g.40gb", "kernel", "GPU"),
         ("training/sigmoid_4k/journal.csv", "80GB HBM3", "PCIe", "hours", "GPU of sigmoid_4k"),
         ("training/sigmoid_4k/journal.csv", "processes: 16", "processes: 8", "hours",
          "GPUs that train sigmoid_4k"),

@@ -126,6 +126,15 @@ def test_attributes_of_julia(kind: Any, path: Path) -> None:
     check_obs(read_obs(path), path)
 
 
+def test_a_frame_without_columns_has_an_attribute_without_values(path: Path) -> None:
+    """HDF5 can store no values as a space without dimensions."""
+    before = open_cells(path)
+    with h5py.File(path, "r+") as file:
+        del file["var/feature_name"]
+        file["var"].attrs["column-order"] = h5py.Empty("S1")
+    assert open_cells(path).genes == before.genes
+
+
 @pytest.mark.parametrize(
     "name",
     [

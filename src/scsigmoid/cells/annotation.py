@@ -284,10 +284,9 @@ def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
         settings = adata.uns.get(key)
         values = np.asarray(adata.obsm[key])
         is_whole = values.shape[1:] == (model.encoder.settings.hidden,)  # not a part, nor sparse
-        has_origin = is_whole and isinstance(settings, Mapping)
-        origin = settings.get("checkpoint") if has_origin else None
-        if origin != checkpoint:
-            made = "another model" if origin else "unknown"
+        origin = settings.get("checkpoint") if isinstance(settings, Mapping) else None
+        if not is_whole or origin != checkpoint:
+            made = "another model" if origin not in (None, checkpoint) else "unknown"
             raise UserError(
                 f"{name}: the origin of obsm[{key!r}] is {made}, not {model.name}; give another "
                 "key, or delete it to embed the cells again"

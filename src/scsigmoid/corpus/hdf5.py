@@ -167,7 +167,8 @@ def index_name(frame: Any) -> str:
 
 def column_names(frame: Any) -> list[str]:
     """Return the names of the columns of a stored data frame, in order."""
-    return [*map(attribute_text, frame.attrs["column-order"])]
+    names = frame.attrs["column-order"]
+    return [] if names.shape is None else [*map(attribute_text, names)]  # None: without values
 
 
 class StoredFrame:

@@ -30,7 +30,8 @@ from scsigmoid.results.speed import costs, row_label
 
 #: Numbers of cells count as equal if their relative difference is at most this.
 CELL_TOLERANCE = 0.01
-#: Model and number of the paper's GPUs. The driver names an H100 80GB SXM5 after its memory.
+#: End of the name of the paper's GPUs (H100 80GB SXM5), and their number. Names of parts of a GPU
+#: (MIG) end otherwise.
 GPU, GPUS = "H100 80GB HBM3", 16
 #: The paper's models that the numbers of a group are about.
 MODELS = {
@@ -150,7 +151,7 @@ def result_differences(results: Results) -> Iterator[Difference]:
                     yield Difference(group, f"device of {name}", "cpu", GPU)
                 elif group == "hours" and device != "cpu":
                     # The other groups do not depend on the model and the number of GPUs.
-                    if GPU not in device:
+                    if not device.endswith(GPU):
                         yield Difference(group, f"GPU of {name}", device, GPU)
                     gpus = count_gpus(results, name)
                     if gpus != GPUS:
@@ -159,7 +160,7 @@ def result_differences(results: Results) -> Iterator[Difference]:
     yield from dataset_differences(results)
     for group, benchmark in (("kernel", "kernel"), ("cost", "training")):
         device = str(results.machine(benchmark).get("device") or "unknown")
-        if GPU not in device and config.device != "cpu":
+        if not device.endswith(GPU) and config.device != "cpu":
             yield Difference(group, "GPU", device, GPU)
     yield from training_benchmark_differences(results)
 
