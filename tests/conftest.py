@@ -1,7 +1,8 @@
 """Shared by all tests."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,14 @@ def server() -> Iterator[Loopback]:
     running = Loopback()
     yield running
     running.close()
+
+
+@pytest.fixture
+def make_model(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes an untrained model and returns its path."""
+    from small_models import write_model
+
+    return partial(write_model, tmp_path / "results" / "training")
 
 
 @pytest.fixture(scope="session")

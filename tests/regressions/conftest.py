@@ -2,7 +2,7 @@
 
 from attention.conftest import gpu
 from corpus.conftest import corpus, counts, lock, published, service, web, write_h5ad
-from evaluation.conftest import cells, checkpoint, make_model, make_store, store, write_arm
+from evaluation.conftest import cells, checkpoint, make_store, store, write_arm
 from forecast.conftest import own
 from made_up_results import (
     config,
