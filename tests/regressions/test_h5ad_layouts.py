@@ -135,6 +135,18 @@ def test_a_frame_without_columns_has_an_attribute_without_values(path: Path) -> 
     assert open_cells(path).genes == before.genes
 
 
+@pytest.mark.parametrize("kind", [str, np.bytes_])
+def test_the_name_of_a_single_column_may_be_a_scalar(kind: Any, path: Path) -> None:
+    """It was split into letters, or raised an AttributeError."""
+    before = open_cells(path)
+    with h5py.File(path, "r+") as file:
+        for frame, column in {"obs": "cell_type", "var": "feature_name"}.items():
+            file[frame].attrs["column-order"] = kind(column)
+    cells = open_cells(path)
+    assert (cells.genes, cells.names) == (before.genes, before.names)
+    assert list(read_obs(path)) == ["cell_type"]
+
+
 @pytest.mark.parametrize(
     "name",
     [

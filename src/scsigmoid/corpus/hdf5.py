@@ -167,8 +167,12 @@ def index_name(frame: Any) -> str:
 
 def column_names(frame: Any) -> list[str]:
     """Return the names of the columns of a stored data frame, in order."""
+    import h5py
+
     names = frame.attrs["column-order"]
-    return [] if names.shape is None else [*map(attribute_text, names)]  # None: without values
+    if isinstance(names, h5py.Empty):
+        return []
+    return [*map(attribute_text, np.atleast_1d(names))]  # the name of one column may be a scalar
 
 
 class StoredFrame:
