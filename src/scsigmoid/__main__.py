@@ -1,5 +1,6 @@
 """Entry point of the command ``scsigmoid``, and of ``python -m scsigmoid``."""
 
+import atexit
 import os
 import sys
 from contextlib import suppress
@@ -9,10 +10,12 @@ from types import TracebackType
 def main() -> int:
     """Run the command line. If a package of an extra is missing, print one line and return 1."""
     hide_errors_of_h5py()
+    codes: list[int] = []
+    atexit.register(end_at_once, codes)  # first, so it is called last
     try:
         from scsigmoid.cli import main as run
 
-        code = run()
+        codes.append(run())
     except KeyboardInterrupt:  # Ctrl-C before the stage starts
         return 130
     except ModuleNotFoundError as error:
@@ -24,13 +27,19 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    if code and "h5py" in sys.modules:
-        # HDF5 ends in a segmentation fault if it could not write a file.
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):
+    return codes[0]
+
+
+def end_at_once(codes: list[int]) -> None:
+    """End the process if it has an exit code other than 0 and has imported h5py.
+
+    HDF5 ends in a segmentation fault if it could not write a file.
+    """
+    if any(codes) and "h5py" in sys.modules:
+        for stream in filter(None, (sys.stdout, sys.stderr)):  # None if it was closed
+            with suppress(OSError, ValueError):
                 stream.flush()
-        os._exit(code)
-    return code
+        os._exit(codes[0])
 
 
 def hide_errors_of_h5py() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import anndata
 import datasets
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -455,6 +456,25 @@ def test_an_h5ad_file_on_a_full_disk_is_one_line(cells, model, tmp_path):
     assert "Traceback" not in run.stderr
     error = f"scsigmoid: error: {place}/out.h5ad: No space left on device"
     assert run.stderr.splitlines()[-1].startswith(error)
+
+
+def test_an_error_leaves_no_temporary_folder_and_needs_no_standard_output(tmp_path):
+    """As matplotlib's for its settings, which scanpy imports to read 10x files."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = 1
+    (tmp_path / "temporary").mkdir()
+    paths = {"MPLCONFIGDIR": "/dev/null/x", "TMPDIR": str(tmp_path / "temporary")}
+    command = [sys.executable, "-m", "scsigmoid", "embed", "a.h5", "out.h5ad", "--device", "cpu"]
+    run = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *command, "--checkpoint", "blood"],
+        cwd=tmp_path,
+        env={**os.environ, **paths},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[-1].startswith("scsigmoid: error: a.h5: not a 10x file")
+    assert not any((tmp_path / "temporary").iterdir())
 
 
 # Names

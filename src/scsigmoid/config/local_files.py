@@ -103,7 +103,7 @@ def find_paths(pattern: str) -> list[Path]:
     if exists(path):
         return [path]
     folder = next(filter(exists, path.parents), Path())
-    if not os.access(folder, os.R_OK | os.X_OK):
+    if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
         raise UserError(f"{folder}: its files may not be read; change its permissions")
     rest = f"{path.relative_to(folder)}{'/' * pattern.endswith('/')}"
     return sorted(map(Path, glob(join(escape(str(folder)), rest), recursive=True)))
