@@ -14,6 +14,7 @@ import secrets
 import shutil
 import socket
 import stat
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ csv.field_size_limit(2**31 - 1)  # one field of a manifest can exceed the defaul
 @contextmanager
 def report_full_disk(path: Path) -> Iterator[None]:
     """If the disk becomes full in the block, raise an OSError that names ``path``."""
+    handled = sys.exception()  # before the block, for example a full disk elsewhere
     try:
         yield
     except UserError:  # already names its file and says what to do
@@ -41,7 +43,7 @@ def report_full_disk(path: Path) -> Iterator[None]:
         # Not only OSError: libraries quote its message, or raise another error while they close.
         messages = []
         cause: BaseException | None = error
-        while cause is not None:
+        while cause is not None and cause is not handled:
             messages.append(str(cause))
             cause = cause.__context__
         for number in (errno.ENOSPC, errno.EDQUOT):

@@ -206,6 +206,7 @@ class TestLocalFiles:
             ([{**entry, "held_out": 1.5}], "corpus.local.0.held_out: .* fraction"),
             ([{**entry, "held_out": "split"}], "corpus.local.0.held_out: .* 'column=value'"),
             ([{"files": str(tmp_path / "*.h5")}], "no such file"),
+            ([{"files": str(tmp_path / "a.h5ad" / "*.h5ad")}], "no such file"),
             ([{"files": str(tmp_path)}], "a folder without a 10x matrix; name its files"),
         ]:
             with pytest.raises(UserError, match=words):

@@ -442,6 +442,17 @@ def test_a_full_disk_is_named_if_closing_the_file_fails(tmp_path):
     assert is_clean(tmp_path)
 
 
+def test_a_full_disk_elsewhere_is_not_blamed_for_another_error(tmp_path):
+    """A caller may choose another place while it handles the full disk."""
+    with pytest.raises(ValueError, match="negative"):
+        try:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            with atomic_path(tmp_path / "elsewhere"):
+                raise ValueError("negative") from None
+    assert is_clean(tmp_path)
+
+
 def test_an_h5ad_file_on_a_full_disk_is_one_line(cells, model, tmp_path):
     """h5py printed tracebacks of all open objects, and HDF5 ended in a segmentation fault."""
     place = tmp_path / "disk"
