@@ -1,10 +1,12 @@
 """Shared by all tests."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from loopback import Loopback
 
 # One thread, as in the jobs of the workflow, because sums depend on the number of threads.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -19,6 +21,22 @@ def same_environment() -> Iterator[None]:
     if os.environ != before:
         os.environ.clear()
         os.environ.update(before)
+
+
+@pytest.fixture
+def server() -> Iterator[Loopback]:
+    """CELLxGENE on loopback."""
+    running = Loopback()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def make_model(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes an untrained model and returns its path."""
+    from small_models import write_model
+
+    return partial(write_model, tmp_path / "results" / "training")
 
 
 @pytest.fixture(scope="session")

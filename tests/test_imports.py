@@ -1,8 +1,7 @@
 """The package's modules import each other in one direction only (docs/architecture.md).
 
 All imports count: at the top of a module, inside functions, for type checkers, and by
-``import_module`` with a name that starts with a fixed text. A violation that is known is listed
-here until it is repaired. A list must not contain anything that the code no longer does.
+``import_module`` with a name that starts with a fixed text.
 """
 
 import ast
@@ -40,10 +39,6 @@ ALLOWED = {
     "training",
     "__main__": "cli",
 }
-#: Imports of one module (left) that the table does not allow.
-VIOLATIONS: dict[str, str] = {}
-#: Groups of modules that import each other in a circle.
-CIRCLES: set[str] = set()
 
 
 def name_of(path: Path) -> str:
@@ -108,37 +103,12 @@ def test_imports_go_in_one_direction(folder: str) -> None:
     allowed = {folder, *EVERYWHERE, *ALLOWED.get(folder, "").split()}
     if folder in EVERYWHERE:
         allowed = EVERYWHERE
-    known = {name: set(text.split()) for name, text in VIOLATIONS.items()}
     for module in MODULES:
         if folder_of(module) == folder:
             forbidden = {name for name in imports_of(module) if folder_of(name) not in allowed}
-            expected = known.get(module, set())
-            assert forbidden <= expected, f"{module}: remove these imports, or move the module"
-            assert forbidden >= expected, f"{module}: repaired; remove its entry in VIOLATIONS"
+            assert not forbidden, f"{module}: remove these imports, or move the module"
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    def reached_from(start: str) -> set[str]:
-        """Return the modules that a module imports, directly or through other modules."""
-        reached: set[str] = set()
-        waiting = [start]
-        while waiting:
-            new = imports_of(waiting.pop()) - reached
-            reached |= new
-            waiting += new
-        return reached
-
-    reached = {module: reached_from(module) for module in MODULES}
-    circles = {
-        frozenset(other for other in reached[module] if module in reached[other])
-        for module in MODULES
-        if module in reached[module]
-    }
-    known = {frozenset(text.split()) for text in CIRCLES}
-    assert circles <= known, "move what both sides need to a third module"
-    assert circles >= known, "a circle is gone; remove its entry in CIRCLES"
-
-
-def test_all_names_of_the_lists_exist() -> None:
-    listed = {*VIOLATIONS, *" ".join([*VIOLATIONS.values(), *CIRCLES]).split()}
-    assert listed <= MODULES.keys()
+    """If this fails, move what both sides need to a third module."""
+    TopologicalSorter({module: imports_of(module) for module in MODULES}).prepare()

@@ -35,10 +35,17 @@ def report_full_disk(path: Path) -> Iterator[None]:
     """If the disk becomes full in the block, raise an OSError that names ``path``."""
     try:
         yield
-    except Exception as error:  # not only OSError: libraries wrap it and quote its message
+    except UserError:  # already names its file and says what to do
+        raise
+    except Exception as error:
+        # Not only OSError: libraries quote its message, or raise another error while they close.
+        messages = []
+        cause: BaseException | None = error
+        while cause is not None:
+            messages.append(str(cause))
+            cause = cause.__context__
         for number in (errno.ENOSPC, errno.EDQUOT):
-            # A UserError already names its file and says what to do.
-            if os.strerror(number) in str(error) and not isinstance(error, UserError):
+            if any(os.strerror(number) in message for message in messages):
                 raise OSError(number, os.strerror(number), str(path)) from None
         raise
 
@@ -65,7 +72,7 @@ def atomic_path(path: str | Path, *, overwrite: bool = True) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_path(path)
     try:
-        create(temporary)
+        temporary.touch(exist_ok=False)
     except OSError as error:
         error.filename = str(path)
         raise
@@ -82,11 +89,6 @@ def atomic_path(path: str | Path, *, overwrite: bool = True) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def create(path: Path) -> None:
-    """Create an empty file. Raise a FileExistsError if the name exists, also as a link."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-
-
 def publish(temporary: Path, path: Path) -> None:
     """Give a file its own name. Raise a UserError if the name exists."""
     try:
@@ -95,7 +97,7 @@ def publish(temporary: Path, path: Path) -> None:
         except FileExistsError:
             raise
         except OSError:  # a file system without hard links: reserve the name instead
-            create(path)
+            path.touch(exist_ok=False)
             os.replace(temporary, path)
     except FileExistsError:
         # After a lost answer of the server, NFS repeats a request that succeeded.

@@ -1,6 +1,5 @@
 """Small models."""
 
-from functools import partial
 from pathlib import Path
 
 import anndata
@@ -8,19 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
-from small_models import one_by_one, write_model
+from small_models import one_by_one
 
 import scsigmoid as ss
 from scsigmoid.cells.embed_file import embed_file
 from scsigmoid.cli import main
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-
-
-@pytest.fixture
-def make_model(tmp_path: Path):
-    """Return a function that writes an untrained model and returns its path."""
-    return partial(write_model, tmp_path / "results" / "training")
-
 
 GENES = [f"ENSG{index:011d}" for index in range(36)]
 NAMES = [*(f"GENE{index}" for index in range(33)), "HLA-DRA", "GENE34", "GENE35"]

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import torch
 from scipy.sparse import csr_matrix
-from small_models import GENES, write_model
+from small_models import GENES
 
 from scsigmoid.cli import main
 from scsigmoid.errors import UserError
@@ -21,11 +21,6 @@ from scsigmoid.model import devices, embedding_processes
 from scsigmoid.model.devices import choose_gpus
 
 CELLS = 50
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return write_model(tmp_path, "sigmoid")
 
 
 @pytest.fixture

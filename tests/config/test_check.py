@@ -16,7 +16,7 @@ from scsigmoid.config.check import as_yaml, check, load, model_training
 from scsigmoid.config.combinations import WIDEST_HEAD
 from scsigmoid.config.compared import compared, sections_in, training_entries
 from scsigmoid.config.plan import Plan
-from scsigmoid.config.schema import Config, LocalFiles, Section
+from scsigmoid.config.schema import Config, LocalFiles, Section, Training
 from scsigmoid.config.validate import validate
 from scsigmoid.errors import UserError
 
@@ -320,14 +320,9 @@ class TestPlan:
 SIZE = {"layers": 1, "hidden": 16, "heads": 1, "feed_forward": 16}
 
 
-def with_new_setting(kind: type[Section], **fields: Any) -> type[Section]:
-    """Return a section with further settings, as a later version may have."""
-    return pydantic.create_model(kind.__name__, __base__=kind, **fields)
-
-
 def test_a_new_setting_at_its_default_changes_nothing_that_is_compared() -> None:
     config = loaded()
-    later = with_new_setting(type(config.training), a_new_setting=(float, 0.0))
+    later = pydantic.create_model("Later", __base__=Training, a_new_setting=(float, 0.0))
     training = later(**config.training.model_dump())
     assert training.model_dump() != config.training.model_dump()
     new = config.model_copy(update={"training": training})

@@ -1,6 +1,6 @@
 """A loopback server, settings for it, and small h5ad files."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,6 @@ from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config, Corpus, Dataset
 from scsigmoid.corpus.discover import Service
 from scsigmoid.corpus.web import Web
-
-
-@pytest.fixture
-def server() -> Iterator[Loopback]:
-    """CELLxGENE on loopback."""
-    running = Loopback()
-    yield running
-    running.close()
 
 
 @pytest.fixture

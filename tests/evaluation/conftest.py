@@ -1,12 +1,11 @@
 """A small token store, an untrained model for it, and embeddings with known values."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from small_models import TOY, VOCABULARY_SIZE, write_model
+from small_models import TOY, VOCABULARY_SIZE
 from small_training import token_table
 
 from scsigmoid.config.schema import Embeddings
@@ -62,12 +61,6 @@ def make_store(tmp_path: Path, cells: Path):
 @pytest.fixture
 def store(make_store) -> Path:
     return make_store()
-
-
-@pytest.fixture
-def make_model(tmp_path: Path):
-    """Return a function that writes an untrained model and returns its path."""
-    return partial(write_model, tmp_path / "results" / "training")
 
 
 @pytest.fixture(params=["sigmoid", "softmax"])

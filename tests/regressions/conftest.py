@@ -1,8 +1,8 @@
 """Fixtures of the other folders, for tests that were moved from there."""
 
 from attention.conftest import gpu
-from corpus.conftest import corpus, counts, lock, published, server, service, web, write_h5ad
-from evaluation.conftest import cells, checkpoint, make_model, make_store, store, write_arm
+from corpus.conftest import corpus, counts, lock, published, service, web, write_h5ad
+from evaluation.conftest import cells, checkpoint, make_store, store, write_arm
 from forecast.conftest import own
 from made_up_results import (
     config,

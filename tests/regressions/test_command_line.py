@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from configurations import write_configuration
 from fake_stage import command_that
+from permissions import without_privileges
 from small_disk import small_disk
 
 from scsigmoid import progress
@@ -90,3 +91,44 @@ def test_an_output_that_cannot_be_written_is_named_before_any_work(
         (line,) = capsys.readouterr().err.splitlines()
         assert f"error: {output}: cannot be written (" in line
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_signal_is_named_in_the_log(tmp_path: Path) -> None:
+    """The log of a job that a batch system had stopped did not say so."""
+    log = tmp_path / "x.log"
+    run = subprocess.run([*command_that("os.kill(os.getpid(), 15)"), "--log", log])
+    assert run.returncode == 128 + 15
+    assert log.read_text().splitlines()[1:] == ["scsigmoid: stopped by SIGTERM"]
+
+
+def test_ctrl_c_before_the_stage_starts_has_no_traceback() -> None:
+    code = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def stop(name, arguments):
+    if name == "import" and arguments[0] == "scsigmoid.cli":
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(stop)
+from scsigmoid.__main__ import main
+sys.exit(main())
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (130, "")
+
+
+def test_permissions_of_an_input_are_named(tmp_path: Path) -> None:
+    """The advice was to make the input writable, or a file in such a folder was not found."""
+    private = tmp_path / "private"
+    private.mkdir(mode=0)
+    place = f"{private}/a.h5ad"
+    settings = {
+        place: f"datasets={{a: {{file: {place}, label: x}}}}",
+        str(private): f"corpus={{source: local, local: [{{files: {place}}}]}}",
+    }
+    for name, setting in settings.items():
+        command = [sys.executable, "-m", "scsigmoid", "plan", "--config", setting]
+        run = subprocess.run(without_privileges(command), capture_output=True, text=True)
+        assert run.returncode == 1
+        error = run.stderr.splitlines()[-1]
+        assert error.startswith(f"scsigmoid: error: {name}: ")
+        assert "change its permissions" in error

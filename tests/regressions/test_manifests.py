@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,9 +174,8 @@ def test_digits_of_other_scripts(corpus, tmp_path):
 
 
 @pytest.fixture
-def remote() -> Iterator[Config]:
+def remote(server: Loopback) -> Config:
     """A configuration of a corpus of three files on a loopback server."""
-    server = Loopback()
     for number in (1, 2, 3):
         server.add(number, b"x" * number)
     config = load(overrides={"preset": "paper"})
@@ -185,8 +184,7 @@ def remote() -> Iterator[Config]:
     download = config.corpus.download.model_copy(update=values)
     corpus = config.corpus.model_copy(update={"download": download, **changes})
     heart = {"heart": Dataset(title="Heart", id=uuid(1003))}
-    yield config.model_copy(update={"corpus": corpus, "datasets": heart})
-    server.close()
+    return config.model_copy(update={"corpus": corpus, "datasets": heart})
 
 
 def test_a_lock_may_be_edited(remote, tmp_path):

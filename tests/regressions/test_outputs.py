@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pandas as pd
 import pytest
 import torch
 from forked import forked
+from small_disk import small_disk
 from small_models import GENES
 from stages import fetch, make_manifest
 from tokens.conftest import write_store
@@ -424,6 +427,36 @@ def test_an_ignored_signal_stays_ignored(cells, model, tmp_path):
     assert (tmp_path / "out.h5ad").exists()
 
 
+def test_a_full_disk_is_named_if_closing_the_file_fails(tmp_path):
+    """While it closed a PDF file, matplotlib raised an error that hid the full disk."""
+
+    def write():
+        try:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            raise AttributeError("'Stream' object has no attribute 'pos'")
+
+    with pytest.raises(OSError, match="No space left"), atomic_path(tmp_path / "figure.pdf"):
+        write()
+    assert is_clean(tmp_path)
+
+
+def test_an_h5ad_file_on_a_full_disk_is_one_line(cells, model, tmp_path):
+    """h5py printed tracebacks of all open objects, and HDF5 ended in a segmentation fault."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    files = [cells, place / "out.h5ad", "--checkpoint", model, "--device", "cpu"]
+    with small_disk(place) as full:
+        os.truncate(full, full.stat().st_size - 4096)  # HDF5 fails after its first blocks
+        command = [sys.executable, "-m", "scsigmoid", "embed", *files]
+        run = subprocess.run(command, capture_output=True, text=True)
+        assert is_clean(place)
+    assert run.returncode == 1
+    assert "Traceback" not in run.stderr
+    error = f"scsigmoid: error: {place}/out.h5ad: No space left on device"
+    assert run.stderr.splitlines()[-1].startswith(error)
+
+
 # Names
 
 
@@ -457,6 +490,18 @@ def test_a_file_in_the_place_of_the_results_is_named(file, settings, tmp_path, m
     Path(file).touch()
     with pytest.raises(UserError, match=f"^results: {file}: a file"):
         load(overrides=settings)
+
+
+@pytest.mark.parametrize("link", ["results/demo", "results"])
+def test_a_link_to_a_missing_folder_in_the_place_of_the_results_is_named(
+    link, tmp_path, monkeypatch
+):
+    """As to a disk that is not mounted. The message was "config.yaml: … (File exists)"."""
+    monkeypatch.chdir(tmp_path)
+    Path(link).parent.mkdir(exist_ok=True)
+    Path(link).symlink_to(tmp_path / "absent")
+    with pytest.raises(UserError, match=f"^results: {link}: a link to a missing folder"):
+        load()
 
 
 def test_files_of_a_dataset_with_a_long_name_can_be_written(tmp_path):

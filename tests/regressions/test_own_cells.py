@@ -19,9 +19,9 @@ import scsigmoid as ss
 from scsigmoid.cells.embed_file import embed_file
 from scsigmoid.errors import UserError
 
-(counts, loaded, make_model, model, reference, vocabulary, write) = (
+(counts, loaded, model, reference, vocabulary, write) = (
     getattr(fixtures, name)
-    for name in ("counts", "loaded", "make_model", "model", "reference", "vocabulary", "write")
+    for name in ("counts", "loaded", "model", "reference", "vocabulary", "write")
 )
 
 

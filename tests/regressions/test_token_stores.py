@@ -11,7 +11,6 @@ import anndata
 import numpy as np
 import pyarrow as pa
 import pytest
-from evaluation import conftest as evaluation_fixtures
 from small_training import changed, train_command
 from tokens.conftest import draw, evaluated, token_table, tokenized, vocabulary_of, write_store
 from training import conftest as training_fixtures
@@ -27,9 +26,6 @@ from scsigmoid.tokens.store import TokenStore, grouped, read_index, write_shards
 from scsigmoid.training.loop import train
 
 corpus, run, training = (getattr(training_fixtures, name) for name in ("corpus", "run", "training"))
-cells, make_store, store, make_model = (
-    getattr(evaluation_fixtures, name) for name in ("cells", "make_store", "store", "make_model")
-)
 
 
 def change_tokens(shard: Path) -> None:

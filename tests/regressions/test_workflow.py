@@ -17,6 +17,7 @@ import numpy as np
 import psutil
 import pytest
 from configurations import store
+from permissions import without_privileges
 from projects import TINY, Project
 from slurm_cluster import Slurm, missing
 from small_disk import mount, small_disk
@@ -383,6 +384,36 @@ def test_results_that_cannot_be_written_are_one_line(
         output = project.failure("corpus")
     message = f"{place}/results/config.yaml: cannot be written (Read-only file system)"
     assert f"scsigmoid: error: {message}" in output
+
+
+@pytest.mark.parametrize(
+    ("private", "error"),
+    [
+        ("elsewhere/deep", "elsewhere/deep/results: Permission denied"),
+        ("elsewhere/deep/results/.workflow", "results/.workflow: cannot be written (Permission"),
+    ],
+)
+def test_permissions_of_the_results_are_one_line(
+    private: str, error: str, project: Project
+) -> None:
+    """As in folders of another user: it was a traceback, or the error named another file."""
+    results = project.folder / "elsewhere/deep/results"
+    project.configure(merge(TINY, {"results": str(results)}))
+    results.mkdir(parents=True)
+    (results / ".workflow").touch()
+    (project.folder / private).chmod(0)
+    run = subprocess.run(
+        without_privileges(project.command(f"{results}/corpus/manifest.csv")),
+        cwd=project.folder,
+        env=project.environment(),
+        capture_output=True,
+        text=True,
+    )
+    (project.folder / private).chmod(0o700)
+    assert run.returncode == 1
+    last_line = run.stderr.splitlines()[-1]
+    assert last_line.startswith("scsigmoid: error: ")
+    assert error in last_line
 
 
 def test_results_are_locked_for_all_working_folders(project: Project, tmp_path: Path) -> None:

@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
-from small_training import ARCHITECTURE, TRAINING, with_values
+from small_training import ARCHITECTURE, TRAINING, token_table, with_values
 from training.checkpoint_files import checkpoints
 
 from scsigmoid.config.schema import Size, Training
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.tokens.store import TokenStore, grouped, store_schema, write_shards
+from scsigmoid.tokens.store import TokenStore, grouped, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.shares import GlobalBatches
@@ -42,16 +41,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         "shard_cells": 10,
         "label": "cell_type",
     }
-    schema = store_schema(64)
     stores = [folder / "part-00000", folder / "part-00001"]
     for store in stores:
         cells = [4 + generator.permutation(60)[: generator.integers(4, 32)] for _ in range(15)]
-        lengths = [len(cell) for cell in cells]
-        columns = {"input_ids": cells, "length": lengths, "genes": lengths, "cell": range(15)}
-        columns["is_primary"] = [True] * 15
-        arrays = [pa.array(columns.get(field.name, [""] * 15), field.type) for field in schema]
-        batch = pa.record_batch(arrays, schema=schema)
-        write_shards(store, grouped([batch], 10), metadata)
+        write_shards(store, grouped(token_table(cells, 64).to_batches(), 10), metadata)
     return Corpus(stores, folder / "vocabulary.parquet")
 
 

@@ -5,7 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,6 @@ code = subprocess.run(sys.argv[1:]).returncode
 print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, flush=True)
 sys.exit(code)
 """
-
-
-@pytest.fixture
-def server() -> Iterator[Loopback]:
-    running = Loopback()
-    yield running
-    running.close()
 
 
 def source(server: Loopback, **changes: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +58,8 @@ for job in json.load(open(sys.argv[1])):
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Loopback]:
+def server(server: Loopback, tmp_path: Path) -> Loopback:
     """Training datasets of June 2024, and six evaluation datasets of 2025."""
-    running = Loopback()
     sizes = EmbeddedCorpus(
         training_cells=300, training_files=3, evaluation_cells=CELLS, genes=900, programs=24,
         regulators=3, median_length=115, donors=4,
@@ -72,18 +71,17 @@ def server(tmp_path: Path) -> Iterator[Loopback]:
         if number == 2:
             as_mouse(path)
         kind = mouse if number == 2 else human
-        running.add(number + 1, path.read_bytes(), cells=100, organisms=kind)
+        server.add(number + 1, path.read_bytes(), cells=100, organisms=kind)
     for number, (name, simulated) in enumerate(zip(DATASETS, embedded.DATASETS, strict=True)):
         path = tmp_path / f"{name}.h5ad"
         write_embedded(simulated, sizes, 1, path)
         if name == "heart_oft":
             with_authors_types(path)
         content, published = path.read_bytes(), "2025-01-01"
-        running.add(10 + number, content, cells=CELLS, collection=90 + number, published=published)
+        server.add(10 + number, content, cells=CELLS, collection=90 + number, published=published)
     # This dataset is in the collection of Heart OFT, and was published before the snapshot date.
-    running.add(20, b"this file must not be read", collection=93)
-    yield running
-    running.close()
+    server.add(20, b"this file must not be read", collection=93)
+    return server
 
 
 def as_mouse(path: Path) -> None:

@@ -46,7 +46,9 @@ def store_configuration(path, is_planned=True):
     except UserError as error:
         stop(error)
     except OSError as error:
-        stop(f"{path}: cannot be written ({error.strerror}); set results to a writable folder")
+        # The lock may be a file of another user.
+        place = error.filename if os.path.isfile(error.filename or "") else path
+        stop(f"{place}: cannot be written ({error.strerror}); set results to a writable folder")
 
 
 @cache

@@ -36,13 +36,14 @@ SILENT = "SCSIGMOID_SILENT"  # jobs print no progress on the terminal (on a clus
 LINES = "SCSIGMOID_LINES"  # jobs print one line on the terminal when they start
 #: Variables that contain the id of a job on Slurm, PBS, LSF and Grid Engine.
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
-NO_SPACE, NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT), (errno.EROFS, errno.EACCES, errno.EPERM)
+NO_SPACE, NOT_PERMITTED = (errno.ENOSPC, errno.EDQUOT), (errno.EACCES, errno.EPERM)
 TARGETS = ("output", "summary", "machine", "log")  # arguments that are files or folders to write
 SECONDS_TO_CLEAN = 10  # after a signal, further signals are ignored for this time
 #: What to do after an error of the file system, by error number.
 REMEDIES = {
     **dict.fromkeys(NO_SPACE, "free some space, and run again"),
-    **dict.fromkeys(NOT_WRITABLE, "make it writable, or choose another place"),
+    **dict.fromkeys(NOT_PERMITTED, "change its permissions, or choose another place"),
+    errno.EROFS: "make it writable, or choose another place",
 }
 
 
@@ -89,7 +90,10 @@ def run_stage(options: argparse.Namespace, log: Path | None, terminal: TextIO) -
             call(options)
     except KeyboardInterrupt as interruption:
         numbers = [number for number in interruption.args if isinstance(number, signal.Signals)]
-        return 128 + (numbers or [signal.SIGINT])[0]
+        number = (numbers or [signal.SIGINT])[0]
+        with suppress(OSError):  # the terminal may be closed
+            print(f"scsigmoid: stopped by {number.name}", file=sys.stderr, flush=True)
+        return 128 + number
     except Exception as error:
         problem = expected_error(error, log)
         if problem is not None:

@@ -49,6 +49,8 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
     for path in (results, *results.parents):
         if path.is_file():
             yield f"results: {path}: a file; move it, or name a folder"
+        if path.is_symlink() and not path.exists():
+            yield f"results: {path}: a link to a missing folder; make the folder, or name another"
     folders = {"results": config.results, "corpus.download.folder": config.corpus.download.folder}
     for key, folder in folders.items():
         if folder is not None and not realpath(folder).strip("/"):

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -95,12 +96,15 @@ def samples_of(folder: Path) -> dict[str, list[re.Match[str]]]:
 def find_paths(pattern: str) -> list[Path]:
     """Return the existing paths that a path or glob names, sorted.
 
-    Folders and files that exist are taken literally, because their names may contain ``[``.
+    Folders and files that exist are taken literally, because their names may contain ``[``. Raise a
+    UserError if the files of their folder may not be read.
     """
     path = Path(expanduser(pattern))
     if exists(path):
         return [path]
     folder = next(filter(exists, path.parents), Path())
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise UserError(f"{folder}: its files may not be read; change its permissions")
     rest = f"{path.relative_to(folder)}{'/' * pattern.endswith('/')}"
     return sorted(map(Path, glob(join(escape(str(folder)), rest), recursive=True)))
 

@@ -150,6 +150,14 @@ def open_matrix(tables: Tables, title: str, name: str) -> Matrix:
     return matrix
 
 
+def log_normalized(counts: Any) -> Any:
+    """Return log(1 + counts per 10,000) of a CSR matrix (cells x genes), as float64."""
+    values = counts.astype(np.float64)
+    totals = np.maximum(np.asarray(values.sum(axis=1)).ravel(), 1)  # avoids a division by 0
+    values.data *= np.repeat(TARGET_SUM / totals, np.diff(values.indptr))
+    return values.log1p()
+
+
 def find_counts(tables: Tables, title: str, layer: str = "") -> str:
     """Return the name of the matrix with raw counts: ``layer`` or, if empty, ``raw/X`` or ``X``.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.counts import OWN_ROW, TARGET_SUM, Cells
+from scsigmoid.corpus.counts import OWN_ROW, Cells, log_normalized
 from scsigmoid.corpus.hdf5 import read_obs
 from scsigmoid.corpus.metadata import one_line
 from scsigmoid.errors import UserError
@@ -44,12 +44,7 @@ def write_cells(path: str | Path, table: CellTable) -> None:
     from scipy.sparse import csr_matrix
 
     counts = csr_matrix(table.counts.astype(np.float32))
-    totals = np.maximum(table.counts.sum(axis=1), 1)  # avoids a division by 0
-    normalized = counts.copy()
-    scale = np.repeat(TARGET_SUM / totals, np.diff(counts.indptr))
-    normalized.data = np.log1p(counts.data * scale).astype(np.float32)
-
-    cell_names = pd.Index([f"cell_{row:06d}" for row in range(len(totals))])
+    cell_names = pd.Index([f"cell_{row:06d}" for row in range(len(table.counts))])
     obs = pd.DataFrame({**HUMAN, **table.obs}, index=cell_names).astype("category")
     columns = {
         "feature_name": table.names,
@@ -58,7 +53,7 @@ def write_cells(path: str | Path, table: CellTable) -> None:
     }
     var = pd.DataFrame(columns, index=pd.Index(table.genes)).astype("category")
     adata = anndata.AnnData(
-        X=normalized,
+        X=log_normalized(counts).astype(np.float32),
         obs=obs.assign(is_primary_data=True),
         var=var.assign(feature_is_filtered=False),
         uns={"title": table.title, "schema_version": SCHEMA_VERSION},

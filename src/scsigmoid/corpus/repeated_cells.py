@@ -6,7 +6,6 @@ genes that both files have. One pass over the files computes 64-bit hashes of ea
 all genes of its file, and one for each other set of genes among the files.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations_with_replacement
@@ -120,8 +119,9 @@ def hash_cells(cells: Cells, is_shared: Flags, training: Rows, held_out: Rows) -
     genes does not matter. ``is_shared`` (genes x groups) is the result of
     :meth:`SharedGenes.of_file`.
     """
-    digests = (hashlib.blake2b(gene.encode(), digest_size=8).digest() for gene in cells.genes)
-    gene_hashes = np.frombuffer(b"".join(digests), dtype="<u8")
+    from pandas.util import hash_array
+
+    gene_hashes = hash_array(np.array(cells.genes, dtype=object))
     size = int(cells.rows[-1]) + 1
     hashes = np.zeros(size, dtype=np.uint64)
     shared_hashes = np.zeros((is_shared.shape[1], size), dtype=np.uint64)
@@ -131,7 +131,7 @@ def hash_cells(cells: Cells, is_shared: Flags, training: Rows, held_out: Rows) -
     is_hashed = np.insert(is_shared[:, groups], 0, True, axis=1)
     for chunk in cells.chunks():
         indptr, gene, counts = chunk.counts.indptr, chunk.counts.indices, chunk.counts.data
-        entry_hashes = scramble(gene_hashes[gene] + scramble(counts.astype(np.uint64)))
+        entry_hashes = hash_array(gene_hashes[gene] + hash_array(counts.astype(np.uint64)))
         # Sums of uint64 are modulo 2^64.
         sums = csr_matrix((entry_hashes, gene, indptr), chunk.counts.shape) @ is_hashed.astype("u8")
         hashes[chunk.rows] = sums[:, 0]
@@ -142,14 +142,6 @@ def hash_cells(cells: Cells, is_shared: Flags, training: Rows, held_out: Rows) -
             sums[expressed < FEWEST_GENES] = 0
             shared_hashes[np.ix_(groups, chunk.rows)] = sums[:, 1:].T
     return HashedFile(hashes, shared_hashes, is_comparable, training, held_out)
-
-
-def scramble(values: Hashes) -> Hashes:
-    """Map each 64-bit value to a random-looking value (the output function of SplitMix64)."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 def exclude_repeated(files: Sequence[HashedFile], shared: SharedGenes) -> list[Excluded]:

@@ -18,7 +18,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from scsigmoid.config.schema import Scib
 from scsigmoid.corpus.cell_types import check_enough
-from scsigmoid.corpus.counts import TARGET_SUM
+from scsigmoid.corpus.counts import log_normalized
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import Embedding, read_embeddings
@@ -50,7 +50,7 @@ class Neighbors:
         donors: donor of each cell, ``""`` if it is unknown.
         metadata: ``model`` (or the control's name), ``attention``, ``context`` and ``vocabulary``.
         source: the file of the embedding, or of the dataset for a control.
-        batches: batch of each cell, ``""`` if it is unknown. Empty if the dataset has no batches.
+        batches: batch of each cell, ``""`` if it is unknown or the dataset has no batches.
     """
 
     values: NDArray[np.float32]
@@ -101,8 +101,8 @@ def find_neighbors(
         yield Neighbors(
             values=np.asarray(values, dtype=np.float32), coordinates=coordinates, indices=indices,
             distances=distances, labels=first.labels, donors=first.donors, source=source,
-            batches=first.batches if batch else np.array([], dtype=str),
             metadata={"model": name} | {field: metadata[field] for field in fields},
+            batches=first.batches,
         )  # fmt: skip
 
 
@@ -161,14 +161,6 @@ def variable_log_counts(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float
         values = log_normalized(chunk.counts)[:, genes]
         dense[position[chunk.rows[is_embedded]]] = values[is_embedded].toarray()
     return dense
-
-
-def log_normalized(counts: Any) -> Any:
-    """Return log(1 + counts per 10,000) of a CSR matrix (cells x genes), as float64."""
-    values = counts.astype(np.float64)
-    totals = np.asarray(values.sum(axis=1)).ravel()
-    values.data *= np.repeat(TARGET_SUM / totals, np.diff(values.indptr))
-    return values.log1p()
 
 
 def principal_components(

@@ -156,8 +156,7 @@ def split_by_donor(cells: Neighbors) -> Iterator[tuple[str, Neighbors]]:
         return
     for donor, rows in rows_of.items():
         indices, distances = nearest_cells(cells.coordinates[rows], neighbors)
-        fields = ["values", "coordinates", "labels", "donors"]
-        fields += ["batches"] if len(cells.batches) else []
+        fields = ("values", "coordinates", "labels", "donors", "batches")
         selected = {field: getattr(cells, field)[rows] for field in fields}
         yield donor, replace(cells, indices=indices, distances=distances, **selected)
 

@@ -46,7 +46,7 @@ def paper_shapes(**where: object) -> list[Shape]:
     names = ("padding", "head_dimensions", "lengths")
     values = (settings[f"benchmarks.kernel.{name}"] for name in names)
     shapes = [Shape("paper", *shape) for shape in product(*values, PASSES)]
-    return [shape for shape in shapes if has_attributes(shape, where)]
+    return [shape for shape in shapes if where.items() <= shape._asdict().items()]
 
 
 def numbers(results: Results) -> Iterator[Number]:
@@ -160,10 +160,6 @@ def reduced(intervals: Sequence[Interval], reduction: str, shapes: int) -> Estim
     result = REDUCTIONS[reduction](intervals)
     is_complete = len(intervals) == shapes and np.isfinite(intervals).all()
     return result if is_complete else Interval(result.value), len(intervals)
-
-
-def has_attributes(shape: Shape, where: Mapping[str, object]) -> bool:
-    return all(getattr(shape, name) == value for name, value in where.items())
 
 
 def share_left(own: Timings, direction: str) -> Estimate:

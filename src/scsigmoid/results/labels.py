@@ -47,19 +47,14 @@ def model_label(config: Config, name: str) -> str:
     another model has the same label, the settings that differ are added: ``"Sigmoid 4K, learning
     rate 0.001"``. If none differs, the model's name is added.
     """
-    return model_labels(config)[name]
-
-
-def model_labels(config: Config) -> dict[str, str]:
-    """Return the labels of all models (:func:`model_label`), by name."""
     labels = {}
-    for name, model in config.models.items():
-        labels[name] = attention_and_context(config, name)
+    for each, model in config.models.items():
+        labels[each] = attention_and_context(config, each)
         if model.size:
-            labels[name] += f" {model.size}"
-    add_to_equal(labels, lambda name, equal: different_settings(config, name, equal))
-    add_to_equal(labels, lambda name, _: f" ({name})")
-    return labels
+            labels[each] += f" {model.size}"
+    add_to_equal(labels, lambda each, equal: different_settings(config, each, equal))
+    add_to_equal(labels, lambda each, _: f" ({each})")
+    return labels[name]
 
 
 def add_to_equal(labels: dict[str, str], text_of: Callable[[str, list[str]], str]) -> None:

@@ -44,10 +44,11 @@ def scatter(
     try:
         paths = [folder / f"{number}.arrow" for number in range(n_shards)]
         positions = write_by_shard(batches, cells, schema, paths)
+        empty = pa.RecordBatch.from_pylist([], schema)  # concat_batches fails for an empty list
         for path, positions_in_shard in zip(paths, positions, strict=True):
             order = np.argsort(np.concatenate(positions_in_shard))
             with pa.memory_map(str(path)) as file:
-                shard = reorder(list(pa.ipc.open_stream(file)), order, schema)
+                shard = pa.concat_batches([empty, *pa.ipc.open_stream(file)]).take(pa.array(order))
             path.unlink()
             yield shard
     finally:
@@ -82,9 +83,3 @@ def write_by_shard(
                     files[shard].write_batch(batch.slice(start, stop - start))
                     positions[shard].append(batch_positions[start:stop])
     return positions
-
-
-def reorder(batches: Sequence[pa.RecordBatch], order: Int64s, schema: pa.Schema) -> pa.RecordBatch:
-    """Concatenate the batches, and return the cells at the positions ``order``."""
-    empty = pa.RecordBatch.from_pylist([], schema)  # concat_batches fails for an empty list
-    return pa.concat_batches([empty, *batches]).take(pa.array(order))

@@ -32,12 +32,10 @@ class CellOrder:
 
     A global batch contains the cells of one optimizer step, for all processes. Batch g (from 0) is
     the slice [g * size, (g + 1) * size) of the sequence, and may contain cells of two epochs.
-    ``cells`` is the number of cells in all stores.
+    ``cells`` is the number of cells in all stores, at least 1.
     """
 
     def __init__(self, cells: int, seed: int) -> None:
-        if cells < 1:
-            raise ValueError("cells must be at least 1")
         self.cells = cells
         self.seed = seed
         # Batches are usually read in order, so they often need the same epoch and window again.
