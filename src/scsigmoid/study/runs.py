@@ -134,7 +134,7 @@ class Study:
             raise UserError(f"{path}: no such file; make it with scsigmoid study-runs")
         texts, numbers = COLUMNS[name]
         # Names such as "nan" and "001" are kept, and only empty numbers are missing.
-        types, missing = dict.fromkeys(texts, str), dict.fromkeys(numbers, [""])
+        types, missing = dict.fromkeys(texts, str), dict.fromkeys(numbers, "")
         table = read_frame(path, dtype=types, keep_default_na=False, na_values=missing)
         for column in (*texts, *numbers):
             problem = "is missing" if column not in table else ""
