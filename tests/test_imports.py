@@ -28,7 +28,7 @@ ALLOWED = {
     "training": "attention config kernels model records tokens",
     "evaluation": "config corpus model records tokens",
     "benchmarks": "attention config kernels model records tokens training",
-    "results": "benchmarks config corpus kernels records training",
+    "results": "benchmarks config kernels records training",
     "paper": "benchmarks config model records results",
     "report": "benchmarks config kernels model paper records results",
     "study": "config evaluation model records report results tokens training",

@@ -33,13 +33,20 @@ csv.field_size_limit(2**31 - 1)  # one field of a manifest can exceed the defaul
 
 @contextmanager
 def report_full_disk(path: Path) -> Iterator[None]:
-    """If the disk becomes full in the block, raise an OSError that names ``path``."""
+    """If the disk becomes full in the block, raise an OSError that names ``path``.
+
+    An error that names a file in another folder, such as ``/tmp``, is not changed.
+    """
     handled = sys.exception()  # before the block, for example a full disk elsewhere
     try:
         yield
     except UserError:  # already names its file and says what to do
         raise
     except Exception as error:
+        file = getattr(error, "filename", None)
+        folder = path.parent.absolute()
+        if isinstance(file, str) and not Path(file).absolute().is_relative_to(folder):
+            raise
         # Not only OSError: libraries quote its message, or raise another error while they close.
         messages = []
         cause: BaseException | None = error

@@ -75,7 +75,14 @@ def test_a_process_that_fails(cells, model, tmp_path, monkeypatch, capfd):
 
 def spawned(process: psutil.Process) -> list[psutil.Process]:
     """Return the processes that embed cells for ``process``."""
-    return [each for each in process.children() if "spawn_main" in " ".join(each.cmdline())]
+    return [child for child in process.children() if embeds(child)]
+
+
+def embeds(process: psutil.Process) -> bool:
+    try:
+        return "spawn_main" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # it ended
+        return False
 
 
 # Embeds with two processes on the CPU. Batches wait until the file `ready` exists.

@@ -453,6 +453,28 @@ def test_a_full_disk_elsewhere_is_not_blamed_for_another_error(tmp_path):
     assert is_clean(tmp_path)
 
 
+def test_a_full_disk_under_a_relative_path_is_named(tmp_path, monkeypatch):
+    """Writers may name the temporary file by its absolute path. The message named this file."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError, match="No space left") as caught, atomic_path("out") as path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path.absolute()))
+    assert caught.value.filename == "out"
+    assert is_clean(tmp_path)
+
+
+def test_a_full_disk_of_temporary_files_is_named(cells, model, tmp_path, monkeypatch, capfd):
+    """Embedding writes tokens to ``/tmp``. The message named the output."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    with small_disk(place):
+        assert embed(cells, tmp_path / "new" / "out.h5ad", model) == 1
+    last_line = capfd.readouterr().err.splitlines()[-1]
+    assert last_line.startswith(f"scsigmoid: error: {place}/scsigmoid-")
+    assert "No space left on device" in last_line
+    assert is_clean(tmp_path)
+
+
 def test_an_h5ad_file_on_a_full_disk_is_one_line(cells, model, tmp_path):
     """h5py printed tracebacks of all open objects, and HDF5 ended in a segmentation fault."""
     place = tmp_path / "disk"

@@ -211,9 +211,11 @@ class Corpus(Section):
     maximum_file_gb: Positive | None
     """Largest size of a training file in GB (1e9 bytes). ``null`` means no limit."""
     maximum_cells: Count | None
-    """Number of cells at which the random selection of training files stops. ``null``: no limit."""
+    """Largest number of training cells. Files are taken in random order, without those that would
+    exceed it. ``null`` means no limit."""
     maximum_gb: Positive | None
-    """Total GB of training files at which the random selection stops. ``null`` means no limit."""
+    """Largest total of the training files in GB, applied like ``maximum_cells``. ``null`` means no
+    limit."""
     download: Download
     local: list[LocalFiles]
     """Your own files."""

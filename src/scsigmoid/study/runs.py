@@ -133,8 +133,9 @@ class Study:
         if not path.is_file():
             raise UserError(f"{path}: no such file; make it with scsigmoid study-runs")
         texts, numbers = COLUMNS[name]
-        # Converters keep names such as "nan" and "001", which pandas would change.
-        table = read_frame(path, converters=dict.fromkeys(texts, str))
+        # Names such as "nan" and "001" are kept, and only empty numbers are missing.
+        types, missing = dict.fromkeys(texts, str), dict.fromkeys(numbers, "")
+        table = read_frame(path, dtype=types, keep_default_na=False, na_values=missing)
         for column in (*texts, *numbers):
             problem = "is missing" if column not in table else ""
             if not problem and column in numbers and len(table):
