@@ -101,6 +101,32 @@ def test_a_signal_stops_with_a_checkpoint_after_the_step(whole, run, corpus, tmp
     assert_same_run(whole, output)
 
 
+def test_a_signal_stops_a_validation(run, corpus, tmp_path, monkeypatch):
+    """On a CPU, a validation can take longer than batch systems wait."""
+    validated = changed(run, validate_every=4, validation_cells=7, micro_batch_tokens=24)
+    train(validated, *corpus, tmp_path / "whole")
+    output = tmp_path / "stopped"
+    seen = []
+
+    def stop(function, encoder, batch):
+        seen.append(batch)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return torch.zeros(())
+
+    # In the validation at step 8, after the checkpoint of step 4.
+    with_signal = before_step(7, lambda: monkeypatch.setattr(loop, "compute_loss", stop))
+    with with_signal, pytest.raises(SystemExit) as end:
+        train(validated, *corpus, output)
+    assert end.value.code == STOPPED
+    assert len(seen) == 1
+    assert (output / "checkpoints/step-00000007.pt").is_file()
+    monkeypatch.undo()
+    train(validated, *corpus, output)
+    assert_same_run(tmp_path / "whole", output)
+    layers = [(folder / "layers.csv").read_text() for folder in (tmp_path / "whole", output)]
+    assert layers[0] == layers[1]
+
+
 def test_two_runs_in_one_folder(run, corpus, tmp_path):
     message = f"process {os.getpid()} on .* is training this model; wait for it or stop it"
     other = locked(tmp_path / loop.LOCK, "training this model")

@@ -1,7 +1,7 @@
 """Time attention on this computer's GPU: ``python -m scsigmoid.attention.benchmark``.
 
 Times sigmoid attention and the softmax backends that can run, FlashAttention-4 if it is installed,
-in half a minute. :mod:`scsigmoid.benchmarks` measures more kernels, checks and intervals.
+in a minute. :mod:`scsigmoid.benchmarks` measures more kernels, checks and intervals.
 """
 
 import sys

@@ -5,9 +5,9 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from signal import Signals
 
 import numpy as np
 import torch
@@ -258,11 +258,20 @@ def loop(
     step, steps = completed, range(completed + 1, training.steps + 1)
     validation = Validation(batches) if training.validate_every else None
 
-    def stop_after(step: int, signal: str) -> None:
-        if records is not None:
-            records.checkpoint(trainer, step)
-            records.checkpoints.wait()
-            announce(f"{run.model}: stopped by {signal} after step {step}; run again to continue")
+    def stop_after(step: int, stops: list[int]) -> None:
+        """Write a checkpoint. ``stops``: how many processes received each of the signals."""
+        senders = zip(SIGNALS, stops, strict=True)
+        names = " and ".join(signal.name for signal, count in senders if count)
+
+        def write() -> None:
+            if records is not None:
+                records.checkpoint(trainer, step)
+                records.checkpoints.wait()
+                announce(
+                    f"{run.model}: stopped by {names} after step {step}; run again to continue"
+                )
+
+        processes.in_turn(write)
 
     with (
         stop_requests() as signals,
@@ -278,17 +287,18 @@ def loop(
             received = [signal in signals for signal in SIGNALS]
             masked, failures, *stops = processes.total([share.masked, has_failed, *received])
             if any(stops) or failures:
-                senders = zip(SIGNALS, stops, strict=True)
-                signal = " and ".join(signal.name for signal, count in senders if count)
                 # If a checkpoint could not be written (`failures`), `stop_after` raises the error
                 # on rank 0, and `in_turn` ends the other processes.
-                processes.in_turn(partial(stop_after, step - 1, signal))
+                stop_after(step - 1, stops)
                 return None
             is_first_or_last = step in (1, training.steps)
             # Measured before the update, with the same weights as the training loss.
             validation_loss = None
             if validation and (is_first_or_last or step % training.validate_every == 0):
-                validation_loss = validation.loss(trainer)
+                validation_loss = validation.loss(trainer, signals)
+                if validation_loss is None:  # stopped by a signal; the next run validates again
+                    stop_after(step - 1, processes.total([signal in signals for signal in SIGNALS]))
+                    return None
                 losses.append(validation_loss)
                 if records is not None:
                     append_rows(records.layers, validation.layers(trainer, step))
@@ -346,16 +356,23 @@ class Validation:
         own_parts = parts[batches.rank :: batches.processes]
         self._batches = [pack(store, cells[part], settings, masking) for part in own_parts]
 
-    def loss(self, trainer: Trainer) -> float:
-        """Return the mean cross-entropy over all masked validation genes, without dropout."""
+    def loss(self, trainer: Trainer, signals: Sequence[Signals] = ()) -> float | None:
+        """Return the mean cross-entropy over all masked validation genes, without dropout.
+
+        Return None if ``signals``, the signals received so far, is not empty in a process: on a CPU
+        the validation can take many minutes, more than batch systems wait.
+        """
         encoder, device = trainer.encoder, trainer.device
-        total = torch.zeros(2, device=device)  # summed loss, number of masked genes
+        total = torch.zeros(3, device=device)  # summed loss, masked genes, stopped processes
         with torch.no_grad(), autocast(device):
             for batch in self._batches:
+                if signals:
+                    total[2] += 1
+                    break
                 total[0] += compute_loss(summed_loss, encoder, batch.to(device))
                 total[1] += len(batch.masked)
         trainer.processes.sum([total])
-        return float(total[0] / total[1])
+        return None if total[2] else float(total[0] / total[1])
 
     def layers(self, trainer: Trainer, step: int) -> list[Layer]:
         """Return statistics of each layer's attention for the cells in ``watched``."""
