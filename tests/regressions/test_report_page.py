@@ -14,7 +14,7 @@ import pytest
 from configurations import with_settings
 from made_up_results import draw, with_other
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 from scipy import stats
 
@@ -56,28 +56,40 @@ def test_the_loss_figure_of_one_model_without_donors(
     assert figure.axes[1].lines[0].get_xdata() == figure.axes[1].get_xticks() == [0]
 
 
+@pytest.mark.parametrize("columns", [["cell_type"], ["cell_type", "batch"]])
 @pytest.mark.parametrize("count", [3, 8, 9, 45])
-def test_labels_of_clusters_do_not_overlap(
-    count: int, results: Results, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["cell type", "central nervous system macrophage of the choroid"])
+def test_legends_of_a_umap_name_every_group(
+    name: str, count: int, columns: list[str], results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def umap_of_clusters(dataset: str, model: str) -> pd.DataFrame:
-        random = np.random.default_rng(count)
-        kinds = np.repeat([f"cell type {n}" for n in range(count)], 20)
-        return pd.DataFrame({"cell_type": kinds, "x": random.normal(size=len(kinds)),
-                             "y": random.normal(size=len(kinds))})  # fmt: skip
+    """Labels in the panels touched and hid cells. Names were cut at the edge of the figure.
 
-    monkeypatch.setattr(results, "umap", umap_of_clusters)
+    A wide legend of batches left no space for the panels.
+    """
+    names = [f"{name} {n}, in words that may be long" for n in range(count)]
+    kinds = np.repeat(names, 20)
+    values = np.random.default_rng(count).normal(size=(len(kinds), 2))
+    cells = pd.DataFrame(values, columns=["x", "y"]).assign(**dict.fromkeys(columns, kinds))
+    monkeypatch.setattr(results, "umap", lambda *_: cells)
     with style.styled():
         figure = draw("umap_simulated_heart", results)
         FigureCanvasAgg(figure).draw()
-        for axes in figure.axes:
-            boxes = [text.get_window_extent() for text in axes.texts]
-            # More types would be a heap of labels: they are in the legend only.
-            assert len(boxes) == (count if count <= 8 else 0)
-            pairs = itertools.combinations(boxes, 2)
-            assert not any(first.overlaps(second) for first, second in pairs)
+    for axes in figure.axes:
+        assert not axes.texts
+        assert axes.get_window_extent().width > figure.bbox.width / 3
+    assert len(figure.legends) == len(columns)
+    parts = [*figure.legends, *figure.axes]
+    for first, second in itertools.combinations(parts, 2):
+        assert not first.get_window_extent().overlaps(second.get_window_extent())
+    for legend in figure.legends:
+        texts = legend.get_texts()
+        assert [text.get_text().replace("\n", " ") for text in texts] == sorted(names)
+        boxes = [text.get_window_extent() for text in texts]
+        assert all(figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1 for box in boxes)
+        assert all(figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1 for box in boxes)
+        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
     shown = {to_hex(dots.get_facecolor()[0]) for dots in figure.axes[0].collections}
-    assert len(shown) == min(count, 20)
+    assert len(shown) == min(count, 40)
 
 
 def test_lines_have_a_gap_at_lengths_that_were_not_measured(
@@ -397,9 +409,9 @@ def test_names_are_drawn_as_they_are(results: Results, monkeypatch: pytest.Monke
     monkeypatch.setattr(Results, "umap", lambda *_: table)
     titled = with_other(results, {"datasets.simulated_heart.title": title})
     figure = draw("umap_simulated_heart", titled)
-    texts = [*figure.legends[0].get_texts(), *figure.axes[0].texts]
+    texts = figure.legends[0].get_texts()
     drawn = [text.get_text().replace("\\$", "").replace("\N{HAIR SPACE}", "") for text in texts]
-    assert sorted(drawn) == sorted(2 * [name.replace("$", "") for name in names])
+    assert sorted(drawn) == sorted(name.replace("$", "") for name in names)
     for name in ("umap_simulated_heart", "loss", "scib", "scib_scatter"):
         figure = draw(name, titled)
         FigureCanvasAgg(figure).draw()
@@ -443,3 +455,81 @@ def test_training_is_recommended_only_if_it_is_better(
     assert text.startswith(f"Blood: {start} ")
     assert other in text
     assert ("Lower" in text) == other.startswith("Lower")
+
+
+LONG_TITLES = {
+    "simulated_heart": "pbmc_10k_filtered_feature_bc_matrix_healthy_donor",
+    "simulated_brain": "nsclc_blood_scgate",
+    "pbmc68k": "A study with a long title, first author et al. 2024 (10x 3' v3)",
+}
+
+
+@pytest.mark.parametrize("name", ["loss", "scib", "scib_scatter"])
+def test_long_titles_of_datasets_do_not_overlap(name: str, results: Results) -> None:
+    """Titles in a legend were cut. Titles of few panels were broken inside of words."""
+    datasets = {key: results.config.datasets[key] for key in LONG_TITLES}
+    titled = with_other(results, {"datasets": datasets})
+    titled = with_other(titled, {f"datasets.{key}.title": x for key, x in LONG_TITLES.items()})
+    with style.styled():
+        figure = draw(name, titled)
+        FigureCanvasAgg(figure).draw()
+    texts = [text for legend in figure.legends for text in legend.get_texts()]
+    for axes in figure.axes:
+        texts.append(axes._left_title)
+    if name == "scib":
+        texts += figure.axes[0].get_yticklabels()
+    words = " ".join(text.get_text().replace("\n", " ") for text in texts)
+    assert LONG_TITLES["pbmc68k"] in words
+    assert LONG_TITLES["simulated_brain"] in words
+    boxes = [text.get_window_extent() for text in texts if text.get_text() and text.get_visible()]
+    assert all(figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1 for box in boxes)
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
+def test_marks_of_many_models_are_at_their_dataset(results: Results) -> None:
+    """With six models and controls, marks were at the next dataset."""
+    pair = [name for name, model in results.config.models.items() if not model.stress]
+    axes = draw("scib", with_other(results, {"evaluation.pair": pair})).axes[0]
+    *ticks, _ = axes.get_yticks()  # the last is of the means
+    rows = [line.get_ydata() for line in axes.lines if len(line.get_ydata()) == len(ticks)]
+    assert len(rows) == 6
+    for places in rows:
+        assert np.abs(places[:, None] - ticks).argmin(axis=1).tolist() == [*range(len(ticks))]
+
+
+@pytest.mark.parametrize("steps", [[1], [1, 2, 3]])
+def test_few_logged_steps(steps: list[int], results: Results, monkeypatch) -> None:
+    """Steps had labels such as "1 1 2 2", and a single logged step was not visible."""
+    rows = pd.DataFrame({"step": steps, "loss": 5.0}).to_records()
+    monkeypatch.setattr(Results, "journal", lambda *_: rows)
+    with style.styled():
+        figure = draw("loss", results)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        axes = figure.axes[0]
+        labels = [text.get_text() for text in axes.get_xticklabels()]
+        x, y = axes.transData.transform((steps[0], 5.0)).astype(int)
+    assert len(set(labels)) == len(labels)
+    assert [*map(float, labels)] == pytest.approx([*axes.get_xticks()])
+    pixels = np.asarray(canvas.buffer_rgba())[::-1, :, :3]  # the first row is at the bottom
+    assert (pixels[y - 3 : y + 4, x - 3 : x + 4] < 250).any(axis=2).sum() > 8
+
+
+def test_axes_of_validation_losses_have_labels(results: Results) -> None:
+    right = draw("loss", results).subfigs[1]
+    assert right.get_supxlabel()
+    assert right.get_supylabel()
+
+
+def test_colors_of_cell_types_are_different() -> None:
+    """Two of them were light blues, and colors repeated from 21 types on."""
+    rgb = np.array([to_rgb(color) for color in style.CELL_TYPE_COLORS])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    xyz = linear @ np.array(
+        [[0.4339, 0.2127, 0.0178], [0.3762, 0.7152, 0.1095], [0.1899, 0.0722, 0.8729]]
+    )  # relative to the white D65
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    lab = np.c_[116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])]
+    distances = np.linalg.norm(lab[:, None] - lab, axis=-1)
+    assert distances[~np.eye(len(lab), dtype=bool)].min() > 25
+    assert len(lab) == 40

@@ -203,8 +203,7 @@ def test_umap_is_also_colored_by_batch(results: Results, monkeypatch) -> None:
     monkeypatch.setattr(results, "umap", with_batches)
     figure = draw("umap_simulated_heart", results)
     assert len(figure.axes) == 4
-    legends = [figure.legends[0], figure.axes[2].get_legend()]
-    types, batches = ([text.get_text() for text in each.get_texts()] for each in legends)
+    types, batches = ([text.get_text() for text in each.get_texts()] for each in figure.legends)
     assert types == sorted({*read("simulated_heart", "sigmoid_256").cell_type})
     assert batches == ["no batch", "x", "y"]
     for axes, model in zip(figure.axes[2:], ("sigmoid_256", "softmax_256"), strict=True):

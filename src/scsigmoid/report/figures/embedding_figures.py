@@ -3,7 +3,6 @@
 import math
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,15 +15,8 @@ from scsigmoid.results.labels import METRIC_TITLES, model_label, representation_
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Maximum number of cell types with labels in the panels of a UMAP. The legend has all types.
-MAXIMUM_LABELED = 8
-#: Offsets (up, right) in points of a label from the central cell of its type, shortest first.
-OFFSETS = sorted(
-    product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda pair: pair[0] ** 2 + pair[1] ** 2
-)
 #: Legend of cells without a cell type or batch.
 NO_GROUP = {"cell_type": "no label", "batch": "no batch"}
 #: Marker of each control. Controls are gray and not filled.
@@ -44,8 +36,15 @@ def scib(results: Results) -> "Figure":
     columns = min(len(metrics), 4)
     rows = math.ceil(len(metrics) / columns)
     all_looks = looks(results)
-    means_at = len(scores) + 0.5 + 0.7 * np.arange(len(all_looks))  # places of the means
-    figure = style.new_figure(DOUBLE, 1.04 + rows * (0.8 + 0.22 * means_at[-1]))
+    titles = [
+        textwrap.fill(style.literal(dataset.title), 24) for dataset in config.datasets.values()
+    ]
+    # Datasets are far enough apart for one mark per look, and for the lines of their titles.
+    lines = max(title.count("\n") + 1 for title in titles)
+    spacing = max(1, 0.21 * len(all_looks) + 0.16, 0.6 * lines)
+    end = spacing * (len(scores) - 0.5)  # of the datasets, below are the means
+    means_at = end + 1 + 0.7 * np.arange(len(all_looks))
+    figure = style.new_figure(DOUBLE, 0.72 + rows * (0.8 + 0.22 * means_at[-1]))
     grid = style.panels(figure, len(metrics), columns, sharey=True)
     for axes, metric in zip(grid, metrics, strict=True):
         for index, (name, look) in enumerate(all_looks.items()):
@@ -53,7 +52,7 @@ def scib(results: Results) -> "Figure":
             values = [score.value if score else np.nan for score in by_dataset]
             # Marks of a dataset are next to each other, so that none hides another.
             offset = 0.21 * (index - (len(all_looks) - 1) / 2)
-            places = np.arange(len(values)) + offset
+            places = spacing * np.arange(len(values)) + offset
             axes.plot(values, places, linestyle="none", markersize=3.8, **look)
             # Datasets without a batch do not have the scores of batches of any model.
             is_scored = [bool(dataset_scores[metric]) for dataset_scores in scores.values()]
@@ -65,17 +64,17 @@ def scib(results: Results) -> "Figure":
                     fixed(mean, 2), (mean, means_at[index]), xytext=(5, 0),
                     textcoords="offset points", va="center", fontsize=7,
                 )  # fmt: skip
-        axes.axhline(len(scores) - 0.25, color=MUTED, linewidth=0.6)
+        axes.axhline(end + 0.25, color=MUTED, linewidth=0.6)
         axes.set_title(METRIC_TITLES[metric])
         axes.set_xlabel("Score", fontsize=7)
         axes.grid(axis="both")
         axes.margins(x=0.26)
         axes.locator_params(axis="x", nbins=4)
-    titles = [style.literal(dataset.title) for dataset in config.datasets.values()]
-    grid[0].set_yticks([*range(len(titles)), float(means_at.mean())], [*titles, "Mean"])
+    centers = spacing * np.arange(len(titles))
+    grid[0].set_yticks([*centers, float(means_at.mean())], [*titles, "Mean"])
     # The first dataset is at the top. Its marks need space above it.
     grid[0].set_ylim(means_at[-1] + 0.6, -0.3 - 0.105 * len(all_looks))
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    style.add_legend(figure, grid[0], 2)
     return figure
 
 
@@ -95,7 +94,7 @@ def scib_scatter(results: Results) -> "Figure":
     scores = {dataset: results.scores(dataset) for dataset in config.datasets}
     metrics = scored_metrics(scores.values())
     columns = min(len(metrics), 4)
-    figure = style.new_figure(DOUBLE, 0.5 + 2.0 * math.ceil(len(metrics) / columns))
+    figure = style.new_figure(DOUBLE, 0.1 + 2.0 * math.ceil(len(metrics) / columns))
     grid = style.panels(figure, len(metrics), columns)
     for axes, metric in zip(grid, metrics, strict=True):
         for index, (dataset, entry) in enumerate(config.datasets.items()):
@@ -117,7 +116,7 @@ def scib_scatter(results: Results) -> "Figure":
         axes.set_title(METRIC_TITLES[metric])
     for axes in grid[::columns]:
         axes.set_ylabel(model_label(config, first))
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    style.add_legend(figure, grid[0], 3)
     return figure
 
 
@@ -125,7 +124,7 @@ def scib_of_one(results: Results, dataset: str) -> "Figure":
     """Draw the scores of the only dataset in one panel, with one row of marks per metric."""
     all_scores = results.scores(dataset)
     scores = {metric: all_scores[metric] for metric in scored_metrics([all_scores])}
-    figure = style.new_figure(DOUBLE, 1.2 + 0.26 * len(scores))
+    figure = style.new_figure(DOUBLE, 0.9 + 0.26 * len(scores))
     axes = figure.add_subplot()
     for name, look in looks(results).items():
         by_metric = [by_model.get(name) for by_model in scores.values()]
@@ -135,7 +134,7 @@ def scib_of_one(results: Results, dataset: str) -> "Figure":
     axes.set_ylim(len(scores) - 0.5, -0.5)  # the first metric is at the top
     axes.set_xlabel("Score")
     axes.grid(axis="both")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    style.add_legend(figure, axes, 3)
     cells = max(score.n for by_model in scores.values() for score in by_model.values())
     title = results.config.datasets[dataset].title
     style.add_notes(figure, f"{title}: {cells:,} cells.")
@@ -170,8 +169,7 @@ def umap(results: Results, dataset: str) -> "Figure":
         for column in columns
     }
     height = 4.2 if len(panels) == 1 else 3.0 * math.ceil(len(panels) / 2)
-    rows_of_legends = sum(math.ceil((len(looks) - 1) / 4) for looks in looks_by_column.values())
-    figure = style.new_figure(DOUBLE, 0.45 + height + 0.14 * rows_of_legends)
+    figure = style.new_figure(DOUBLE, 0.4 + height)
     grid = dict(zip(panels, style.panels(figure, len(panels), min(len(panels), 2)), strict=True))
     for (name, column), axes in grid.items():
         cells = cells_by_model[name]
@@ -192,20 +190,12 @@ def umap(results: Results, dataset: str) -> "Figure":
     next(iter(grid.values())).set_ylabel("UMAP 2")
     for column in columns:
         axes = next(axes for (_, shown), axes in grid.items() if shown == column)
-        handles, labels = axes.get_legend_handles_labels()
-        if column == "cell_type":
-            legend = figure.legend(handles, labels, loc="outside upper left", ncols=4)
-        else:  # below the panel
-            place = (0, -0.09)
-            legend = axes.legend(handles, labels, loc="upper left", bbox_to_anchor=place, ncols=3)
+        place = "outside upper left" if column == "cell_type" else "outside lower left"
+        legend = style.add_legend(figure, axes, 4, place)
         # Markers of the legend are larger than the dots of many cells, and opaque.
         for handle in filter(None, legend.legend_handles):
             handle.set(sizes=[22], alpha=1.0)
     style.add_notes(figure, f"{len(cells_by_model[pair[0]]):,} cells.")
-    figure.draw_without_rendering()  # computes the layout, which label_clusters needs
-    for (name, column), axes in grid.items():
-        if column == "cell_type" and len(looks_by_column[column]) - 1 <= MAXIMUM_LABELED:
-            label_clusters(axes, cells_by_model[name])
     return figure
 
 
@@ -216,34 +206,3 @@ def group_looks(columns: "Sequence[pd.Series[str]]") -> dict[str, tuple[Any, str
         repetition, color_index = divmod(index, len(CELL_TYPE_COLORS))
         looks[group] = (CELL_TYPE_COLORS[color_index], style.marker(repetition))
     return looks
-
-
-def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
-    """Write each cell type near the cell closest to their median, the most frequent type first.
-
-    A label gets the first of :data:`OFFSETS` that keeps it inside the panel and off the labels
-    before. A label without such an offset is left out. The legend contains all cell types.
-    """
-    from matplotlib.patheffects import withStroke
-    from matplotlib.transforms import Bbox
-
-    panel, occupied = axes.get_window_extent(), list[Bbox]()
-    for cell_type in cells.cell_type[cells.cell_type != ""].value_counts().index:
-        typed = cells[cells.cell_type == cell_type]
-        points = typed[["x", "y"]]
-        nearest = points.loc[((points - points.median()) ** 2).sum(axis=1).idxmin()]
-        text = axes.annotate(
-            style.literal(cell_type), nearest.tolist(), xytext=(0, 0), textcoords="offset points",
-            ha="center", va="center", fontsize=7,
-            path_effects=[withStroke(linewidth=2, foreground="white")],
-        )  # fmt: skip
-        text.set_in_layout(False)
-        for up, right in OFFSETS:
-            text.xyann = (right, up)  # x first
-            box = text.get_window_extent().padded(1)
-            is_inside = panel.contains(box.x0, box.y0) and panel.contains(box.x1, box.y1)
-            if is_inside and not any(box.overlaps(other) for other in occupied):
-                occupied.append(box)
-                break
-        else:
-            text.remove()

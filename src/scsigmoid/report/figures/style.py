@@ -1,6 +1,7 @@
 """The style of all figures, and functions that lay out and save them."""
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,20 +14,24 @@ from scsigmoid.report.tables.writing import one_line
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
 
 #: Widths of figures in inches: one column of a printed page, and two columns.
 SINGLE, DOUBLE = 3.35, 6.9
+MAXIMUM_LABEL = 56  # characters in a line of a legend: two columns fit
 DPI = 200  # resolution of the PNG files, in dots per inch
 #: Colors of text, of secondary text and lines, and of grid lines.
 INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
 #: Color of each attention.
 COLORS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
 #: Colors of cell types. The first line is for color-blind readers: Okabe and Ito's colors, with
-#: Tol's wine instead of the pale yellow. The lines below are distant from the first in CIELAB.
+#: Tol's wine instead of the pale yellow. All colors are at least 25 apart in CIELAB.
 CELL_TYPE_COLORS = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
-    "#332288", "#999933", "#AA4499", "#88CCEE", "#4E4E00", "#B1D84E", "#FF0062", "#9D76FF",
-    "#626262", "#760000", "#C48962", "#008900",
+    "#332288", "#999933", "#AA4499", "#4E4E00", "#B1D84E", "#FF0062", "#9D76FF", "#626262",
+    "#760000", "#C48962", "#008900", "#00E682", "#23E1E6", "#2D2855", "#B9AAFF", "#AFD79B",
+    "#004B2D", "#FF7878", "#FF3CA5", "#FF78FA", "#46230A", "#008791", "#0087FF", "#D21E23",
+    "#874B00", "#6E875A", "#FFB4B9", "#F5C36E", "#6E5AA5", "#E1CD19", "#9B91B4", "#915050",
 )  # fmt: skip
 MARKERS = "osD^vp<>*"
 STYLE: Any = {
@@ -100,6 +105,26 @@ def panels(figure: Any, count: int, columns: int, **shared: bool) -> list["Axes"
     return grid[:count]
 
 
+def add_legend(
+    figure: "Figure", axes: "Axes", columns: int, place: str = "outside upper left"
+) -> "Legend":
+    """Add the legend of a panel to the figure, which grows by the height of the legend.
+
+    The legend has at most ``columns`` columns, and fewer if they are wider than the figure. Long
+    labels have several lines.
+    """
+    handles, names = axes.get_legend_handles_labels()
+    labels = [textwrap.fill(name, MAXIMUM_LABEL) for name in names]
+    for count in range(columns, 0, -1):
+        legend = figure.legend(handles, labels, loc=place, ncols=count)
+        box = legend.get_window_extent()
+        if box.width < 0.98 * figure.bbox.width or count == 1:
+            break
+        legend.remove()
+    figure.set_figheight(figure.get_figheight() + box.height / figure.dpi)
+    return legend
+
+
 def save(figure: "Figure", stem: str | Path, formats: Sequence[str] = ("png", "pdf")) -> list[Path]:
     """Write a figure in each format. Equal figures have equal bytes: files contain no dates."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -158,4 +183,4 @@ def thousands(value: float, _: float) -> str:
     """Format the value of a tick: ``5,000``, ``20K`` (from 10,000) or ``3M`` (from a million)."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:g}M"
-    return f"{value / 1e3:g}K" if abs(value) >= 1e4 else f"{value:,.0f}"
+    return f"{value / 1e3:g}K" if abs(value) >= 1e4 else f"{value:,g}"

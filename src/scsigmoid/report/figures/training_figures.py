@@ -31,11 +31,11 @@ def loss(results: Results) -> "Figure":
     models = results.plan.evaluated_models
     datasets = list(config.datasets)
     columns = math.ceil(len(datasets) / 2) if len(datasets) > 3 else 1
-    figure = style.new_figure(DOUBLE, 3.5)
+    figure = style.new_figure(DOUBLE, 3.15)
     if len(datasets) == len(models) == 1:  # a panel would have one point
         draw_training(figure.add_subplot(), results, models)
         measured = results.validation_loss(datasets[0], models[0])
-        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left")
+        style.add_legend(figure, figure.axes[0], 1)
         style.add_notes(
             figure,
             f"Validation loss of {measured.n:,} cells of {config.datasets[datasets[0]].title}: "
@@ -50,14 +50,15 @@ def loss(results: Results) -> "Figure":
     for axes, dataset in zip(grid, datasets, strict=True):
         draw_validation(axes, results, dataset, models)
         title = style.literal(config.datasets[dataset].title)
-        axes.set_title(textwrap.fill(title, 14), fontsize=7.2)
+        axes.set_title(textwrap.fill(title, 8 + 26 // columns), fontsize=7.2)
     # Differences of losses have the same height in all panels.
     span = max(float(np.ptp(axes.get_ylim())) for axes in grid)
     for axes in grid:
         middle = float(np.mean(axes.get_ylim()))
         axes.set_ylim(middle - span / 2, middle + span / 2)
+    right.supxlabel("Context (tokens)", fontsize=7.5)
     right.supylabel("Validation loss (nats per masked gene)", fontsize=7.5)
-    figure.legend(*left.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    style.add_legend(figure, left.axes[0], 2)
     has_bars = any(
         np.isfinite(results.validation_loss(dataset, model, "validation_loss_over_donors").low)
         for dataset, model in product(datasets, models)
@@ -89,12 +90,14 @@ def draw_training(axes: "Axes", results: Results, models: list[str]) -> None:
             journal["step"], moving_mean(journal["loss"]), color=color,
             linestyle=LINE_STYLES[index % len(LINE_STYLES)], marker=style.marker(index),
             # Markers of different groups are at different places.
-            markersize=3.2, markevery=(0.06 + 0.05 * index, 0.22),
+            markersize=3.2,
+            markevery=(0.06 + 0.05 * index, 0.22) if len(journal["step"]) > 1 else 1,
             label=model_label(results.config, name),
         )  # fmt: skip
     axes.axhline(results.baseline_loss, color=MUTED, linestyle=":", linewidth=1.0)
     axes.set_xlabel(f"Step{style.training_cells(results.config)}")
     axes.set_ylabel("Training loss (nats per masked gene)")
+    axes.locator_params(axis="x", integer=True)
     axes.xaxis.set_major_formatter(style.thousands)
 
 
@@ -136,7 +139,7 @@ def stability(results: Results) -> "Figure":
     """Draw loss, gradient norm and largest score of the stress test by step, one line per model."""
     config = results.config
     models = results.plan.stress_models
-    figure = style.new_figure(DOUBLE, 2.6)
+    figure = style.new_figure(DOUBLE, 2.4)
     grid = figure.subplots(1, 3)
     panels = (
         ("loss", "Training loss (nats)", False),
@@ -169,8 +172,8 @@ def stability(results: Results) -> "Figure":
             style.set_log_scale(axes)
         axes.set_title(title)
         axes.xaxis.set_major_formatter(style.thousands)
-        axes.locator_params(axis="x", nbins=4)
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+        axes.locator_params(axis="x", nbins=4, integer=True)
+    style.add_legend(figure, grid[0], 2)
     figure.supxlabel(f"Step{style.training_cells(config)}", fontsize=7.5)
     rates = {model_training(config, name).learning_rate for name in models}
     style.add_notes(
