@@ -190,8 +190,7 @@ def umap(results: Results, dataset: str) -> "Figure":
     next(iter(grid.values())).set_ylabel("UMAP 2")
     for column in columns:
         axes = next(axes for (_, shown), axes in grid.items() if shown == column)
-        place = "outside upper left" if column == "cell_type" else "outside lower left"
-        legend = style.add_legend(figure, axes, 4, place)
+        legend = style.add_legend(figure, axes, 4, is_below=column == "batch")
         # Markers of the legend are larger than the dots of many cells, and opaque.
         for handle in filter(None, legend.legend_handles):
             handle.set(sizes=[22], alpha=1.0)

@@ -105,10 +105,8 @@ def panels(figure: Any, count: int, columns: int, **shared: bool) -> list["Axes"
     return grid[:count]
 
 
-def add_legend(
-    figure: "Figure", axes: "Axes", columns: int, place: str = "outside upper left"
-) -> "Legend":
-    """Add the legend of a panel to the figure, which grows by the height of the legend.
+def add_legend(figure: "Figure", axes: "Axes", columns: int, *, is_below: bool = False) -> "Legend":
+    """Add the legend of a panel above or below all panels. The figure grows by its height.
 
     The legend has at most ``columns`` columns, and fewer if they are wider than the figure. Long
     labels have several lines.
@@ -116,7 +114,10 @@ def add_legend(
     handles, names = axes.get_legend_handles_labels()
     labels = [textwrap.fill(name, MAXIMUM_LABEL) for name in names]
     for count in range(columns, 0, -1):
-        legend = figure.legend(handles, labels, loc=place, ncols=count)
+        legend = figure.legend(
+            handles, labels, ncols=count,
+            loc="outside lower left" if is_below else "outside upper left",
+        )  # fmt: skip
         box = legend.get_window_extent()
         if box.width < 0.98 * figure.bbox.width or count == 1:
             break
