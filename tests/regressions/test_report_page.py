@@ -497,6 +497,21 @@ def test_marks_of_many_models_are_at_their_dataset(results: Results) -> None:
         assert np.abs(places[:, None] - ticks).argmin(axis=1).tolist() == [*range(len(ticks))]
 
 
+def test_marks_of_equal_scores_of_one_dataset_are_both_visible(results: Results) -> None:
+    """The mark of the last model hid the others."""
+    dataset = {"simulated_heart": results.config.datasets["simulated_heart"]}
+    with style.styled():
+        figure = draw("scib", with_other(results, {"datasets": dataset}))
+        FigureCanvasAgg(figure).draw()
+    (axes,) = figure.axes
+    ticks = axes.get_yticks()
+    places = np.array([line.get_ydata() for line in axes.lines])
+    assert (np.abs(places[:, :, None] - ticks).argmin(axis=2) == np.arange(len(ticks))).all()
+    pixels = axes.transData.transform([(0, place) for place in np.sort(places[:, 0])])[:, 1]
+    points = np.abs(np.diff(pixels)) * 72 / figure.dpi
+    assert points.min() > axes.lines[0].get_markersize() / 2
+
+
 @pytest.mark.parametrize("steps", [[1], [1, 2, 3]])
 def test_few_logged_steps(steps: list[int], results: Results, monkeypatch) -> None:
     """Steps had labels such as "1 1 2 2", and a single logged step was not visible."""

@@ -124,12 +124,17 @@ def scib_of_one(results: Results, dataset: str) -> "Figure":
     """Draw the scores of the only dataset in one panel, with one row of marks per metric."""
     all_scores = results.scores(dataset)
     scores = {metric: all_scores[metric] for metric in scored_metrics([all_scores])}
-    figure = style.new_figure(DOUBLE, 0.9 + 0.26 * len(scores))
+    all_looks = looks(results)
+    spacing = 0.12 + 0.05 * len(all_looks)  # of the metrics, in inches
+    figure = style.new_figure(DOUBLE, 0.9 + spacing * len(scores))
     axes = figure.add_subplot()
-    for name, look in looks(results).items():
+    for index, (name, look) in enumerate(all_looks.items()):
         by_metric = [by_model.get(name) for by_model in scores.values()]
         values = [score.value if score else np.nan for score in by_metric]
-        axes.plot(values, range(len(values)), linestyle="none", markersize=5.5, **look)
+        # Marks of a metric are next to each other, so that none hides another.
+        offset = 0.05 / spacing * (index - (len(all_looks) - 1) / 2)
+        places = np.arange(len(values)) + offset
+        axes.plot(values, places, linestyle="none", markersize=4.5, **look)
     axes.set_yticks(range(len(scores)), [METRIC_TITLES[metric] for metric in scores])
     axes.set_ylim(len(scores) - 0.5, -0.5)  # the first metric is at the top
     axes.set_xlabel("Score")
