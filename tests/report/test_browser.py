@@ -8,7 +8,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from scsigmoid.report import registry
 from scsigmoid.report.page import make_report
@@ -98,3 +100,20 @@ def test_the_page_in_a_browser(page: Path, finished: Results, width: int) -> Non
     for name in registry.names("table", finished.plan):
         lines = (finished.folder / f"tables/{name}.md").read_text().splitlines()
         assert record["rows"][name] == sum(line.startswith("|") for line in lines) - 2
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt-get install chromium)")
+def test_lines_between_rows_are_complete(page: Path) -> None:
+    """The first column, which does not scroll, lacked the lines of many rows."""
+    picture = page.with_name("page.png")
+    command = (
+        *(CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+        *("--disable-dev-shm-usage", f"--user-data-dir={page.parent / 'profile'}"),
+        *("--hide-scrollbars", f"--screenshot={picture}", "--window-size=390,15000"),
+    )
+    subprocess.run([*command, page.as_uri()], capture_output=True, timeout=120, check=True)
+    with Image.open(picture) as image:
+        pixels = np.asarray(image.convert("RGB"))
+    first, second = (np.all(pixels[:, x] == (0xDF, 0xE3, 0xEA), axis=1) for x in (45, 190))
+    assert second.sum() > 40
+    np.testing.assert_array_equal(first[second], True)
