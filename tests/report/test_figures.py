@@ -203,6 +203,7 @@ def test_umap_is_also_colored_by_batch(results: Results, monkeypatch) -> None:
     monkeypatch.setattr(results, "umap", with_batches)
     figure = draw("umap_simulated_heart", results)
     assert len(figure.axes) == 4
+    assert [bool(axes.get_ylabel()) for axes in figure.axes] == [True, False, True, False]
     types, batches = ([text.get_text() for text in each.get_texts()] for each in figure.legends)
     assert types == sorted({*read("simulated_heart", "sigmoid_256").cell_type})
     assert batches == ["no batch", "x", "y"]

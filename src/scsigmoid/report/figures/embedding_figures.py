@@ -192,7 +192,8 @@ def umap(results: Results, dataset: str) -> "Figure":
         axes.set_xlabel("UMAP 1")
         axes.set(xticks=[], yticks=[])
         axes.set_aspect("equal", adjustable="datalim")
-    next(iter(grid.values())).set_ylabel("UMAP 2")
+    for axes in [*grid.values()][:: min(len(panels), 2)]:
+        axes.set_ylabel("UMAP 2")
     for column in columns:
         axes = next(axes for (_, shown), axes in grid.items() if shown == column)
         legend = style.add_legend(figure, axes, 4, is_below=column == "batch")
