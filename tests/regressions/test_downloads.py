@@ -29,9 +29,8 @@ HALF, SIZE = len(OLD) // 2, len(OLD)
 @pytest.fixture
 def web(server: Loopback) -> Web:
     """A client with three attempts and without pauses between them."""
-    corpus = load(overrides={"preset": "paper"}).corpus
-    quick = corpus.download.model_copy(update={"attempts": 3, "timeout": 1.5, "longest_pause": 0})
-    return Web(HOSTS, quick)
+    quick = {"hosts": HOSTS, "attempts": 3, "timeout": 1.5, "longest_pause": 0}
+    return Web(load(overrides={"preset": "paper"}).corpus.download.model_copy(update=quick))
 
 
 @pytest.fixture

@@ -130,7 +130,7 @@ class Plan:
         or not a model, return an empty list.
         """
         try:
-            metadata = read_header(path)
+            metadata, _ = read_header(path)
         except (OSError, ValueError):
             return []
         defaults = {

@@ -80,7 +80,7 @@ def build_manifest(
     elif corpus.source == "local":
         rows, summary = list_local(own_files(corpus, datasets), datasets, seed)
     else:
-        downloads = Downloads(folder, Web.of(corpus))
+        downloads = Downloads(folder, Web(corpus.download))
         rows, summary = list_remote(corpus, datasets, seed, downloads)
     check_rows(rows, summary["origin"])
     rows = assign_parts(rows, corpus.parts)
@@ -112,7 +112,7 @@ def write_evaluation_row(
     elif corpus.source == "embedded":
         rows = list_embedded(corpus.embedded, requested)
     else:
-        downloads = Downloads(folder, Web.of(corpus))
+        downloads = Downloads(folder, Web(corpus.download))
         if corpus.manifest is not None:
             row = read_lock(corpus.manifest, corpus, requested)[-1]  # evaluation rows come last
         else:
@@ -176,29 +176,19 @@ def list_local(
     local_files: Iterable[LocalFile], datasets: Mapping[str, Dataset], seed: int
 ) -> tuple[list[ManifestRow], dict[str, Any]]:
     """Return the manifest rows of the user's own files, and entries for the summary."""
-    rows: list[ManifestRow] = []
-    files: list[LocalCells] = []
-    for local in local_files:
-        rows_of_file, file = list_file(local, datasets, seed)
-        rows += rows_of_file
-        files.append(file)
-    cells_of = with_shared_ids({file.path: file.cells for file in files})
-    files = [file._replace(cells=cells_of[file.path]) for file in files]
+    listed = [list_file(local, datasets, seed) for local in local_files]
+    rows = [row for rows_of_file, _ in listed for row in rows_of_file]
+    cells_of = with_shared_ids({file.path: file.cells for _, file in listed})
+    files = [file._replace(cells=cells_of[file.path]) for _, file in listed]
     compare_genes({file.path: file.cells for file in files})
     compared = find_repeated(files)
     excluded = {path: cells for path, cells in compared.items() if len(cells.rows)}
     summary: dict[str, Any] = {"origin": "corpus.local"}
     for path, cells in compared.items():
-        numbers = {
-            "excluded": {"held_out": cells.n_held_out, "repeated": cells.n_repeated},
-            "not_compared": {
-                "held_out": cells.n_not_compared_held_out,
-                "training": cells.n_not_compared_training,
-            },
-        }
-        for name, by_role in numbers.items():
-            if any(by_role.values()):
-                summary.setdefault(name, {})[path] = by_role
+        for name in ("excluded", "not_compared"):
+            numbers = getattr(cells, name)
+            if any(numbers.values()):
+                summary.setdefault(name, {})[path] = numbers
     return remove_excluded(with_unique_names(rows), excluded), summary
 
 
@@ -267,22 +257,20 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
             cells = replace(file.cells, source=H5adFile(path, str(file.path)))
             hashed.append(hash_cells(cells, is_shared, file.training, file.held_out))
     compared = {}
-    for file, excluded in zip(files, exclude_repeated(hashed, shared), strict=True):
-        compared[str(file.path)] = excluded
-        if len(excluded.rows):
+    for file, cells_of_file in zip(files, exclude_repeated(hashed, shared), strict=True):
+        compared[str(file.path)] = cells_of_file
+        if len(cells_of_file.rows):
+            numbers = cells_of_file.excluded
             announce(
                 f"warning: {file.path}: of {len(file.training):,} training cells, "
-                f"{excluded.n_held_out:,} have the same counts as held-out cells and "
-                f"{excluded.n_repeated:,} the same as other training cells; these cells are left "
-                "out"
+                f"{numbers['held_out']:,} have the same counts as held-out cells and "
+                f"{numbers['repeated']:,} the same as other training cells; they are left out"
             )
     n_training = sum(len(file.training) for file in files)
     for name, other in ("held_out", "held-out"), ("training", "training"):
-        cells_of_file = {
-            path: getattr(excluded, f"n_not_compared_{name}") for path, excluded in compared.items()
-        }
-        if total := sum(cells_of_file.values()):
-            examples = (f"{path} ({cells:,})" for path, cells in cells_of_file.items() if cells)
+        numbers = {path: cells.not_compared[name] for path, cells in compared.items()}
+        if total := sum(numbers.values()):
+            examples = (f"{path} ({number:,})" for path, number in numbers.items() if number)
             # Repeated training cells do not bias scores, so they are not shown on the terminal.
             show = announce if name == "held_out" else log
             show(
@@ -430,7 +418,7 @@ def check_available(
     in a lock, has another size than its row.
     """
     for row in rows:
-        check_address(row.location, downloads.web.hosts)
+        check_address(row.location, downloads.web.settings.hosts)
 
     def check_file(row: ManifestRow) -> ManifestRow | str:
         """Return the row with its size, or the reason why the file cannot be used."""
