@@ -14,6 +14,7 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 from small_models import GENES
+from stages import write_cells
 
 from scsigmoid.cli import main
 from scsigmoid.errors import UserError
@@ -27,10 +28,7 @@ CELLS = 50
 def cells(tmp_path: Path) -> Path:
     counts = np.random.default_rng(1).poisson(0.5, (CELLS, len(GENES)))
     counts[:, 0] += 1
-    adata = anndata.AnnData(csr_matrix(counts.astype(np.float32)))
-    adata.var_names = list(GENES)
-    adata.write_h5ad(tmp_path / "cells.h5ad")
-    return tmp_path / "cells.h5ad"
+    return write_cells(tmp_path / "cells.h5ad", csr_matrix(counts, dtype=np.float32))
 
 
 def on_cpus(device: str, count: int) -> list[torch.device]:
