@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import anndata
@@ -15,6 +14,7 @@ import torch
 from scipy.sparse import csr_matrix
 from small_models import GENES
 from stages import write_cells
+from waiting import wait_until
 
 from scsigmoid.cli import main
 from scsigmoid.errors import UserError
@@ -160,13 +160,6 @@ def test_a_process_that_is_killed(cells, model, tmp_path, monkeypatch, capfd):
     errors = capfd.readouterr().err
     assert "devices: the process of cpu was killed by SIGKILL; if memory ran out" in errors
     assert not (tmp_path / "out.h5ad").exists()
-
-
-def wait_until(condition, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "timed out"
-        time.sleep(0.05)
 
 
 def test_choice_of_gpus(monkeypatch):
