@@ -121,7 +121,7 @@ def check_own_files(config: Config) -> None:
     """Check genes and labels of the user's h5ad files, as the first jobs do. Skip 10x files."""
     cells_of = {}
     with verbosity(False):
-        for file in own_files(config.corpus, config.datasets):
+        for file in own_files(config):
             if is_tenx(file.path):
                 continue
             cells = cells_of[file.path] = open_cells(file.path, layer=file.layer, genes=file.genes)
