@@ -197,7 +197,7 @@ def identity(measurements: Path) -> Iterator[Statement]:
 
 
 def converged(folder: Path) -> Iterator[Statement]:
-    """Yield the results of the small models that were trained until the loss was nearly flat."""
+    """Yield the results of models that were trained until the loss was nearly flat."""
     curves = pd.read_csv(folder / "pairs.csv")
     arms = comparisons.final_losses(curves, ["seed", "attention"]).unstack()
     difference = arms["sigmoid"] - arms["softmax"]
@@ -208,33 +208,70 @@ def converged(folder: Path) -> Iterator[Statement]:
     by_arm = scores.pivot_table("value", ["metric", "seed"], "attention")
     differences = by_arm["sigmoid"] - by_arm["softmax"]
     for metric in sorted(set(scores["metric"])):
+        means = [fixed(by_arm.loc[metric, arm].mean(), 3) for arm in ("sigmoid", "softmax")]
+        yield PREREGISTRATION, f"| {means[0]} | {means[1]} |"
         yield PREREGISTRATION, span(differences.loc[metric], 4)
-    is_lung = scores["dataset"] == "lung_cell_lines"
-    for rows in (scores, scores[~is_lung]):
+    without_lung = scores[scores["dataset"] != "lung_cell_lines"]
+    for rows in (scores, without_lung):
         values = mmd_ratio(rows)
         low, high = (fixed(value, 3) for value in values[1:])
         yield PREREGISTRATION, f"{fixed(values[0], 3)} [{low}, {high}]"
-        short = [fixed(value, 2) for value in values]
-        yield REPRODUCTION, f"{short[0]} [{short[1]}, {short[2]}]"
-    held_out = pd.read_csv(folder / "held_out.csv").pivot_table("loss", "seed", "attention")
-    other = held_out["sigmoid"] - held_out["softmax"]
-    yield PREREGISTRATION, span(other, 4, sign="")
-    others = scores[~is_lung].pivot_table("value", ["metric", "seed"], "attention")
-    without_lung = (others["sigmoid"] - others["softmax"]).groupby("seed").mean()
-    losses_csv = pd.read_csv(folder / "held_out.csv").query("dataset != 'lung_cell_lines'")
-    other_losses = losses_csv.pivot_table("loss", "seed", "attention")
-    yield PREREGISTRATION, f"higher, in {(without_lung > 0).sum()} of {len(without_lung)} seeds"
+    short = [fixed(value, 2) for value in mmd_ratio(scores)]
+    yield REPRODUCTION, f"{short[0]} [{short[1]}, {short[2]}]"
+    held_out = pd.read_csv(folder / "held_out.csv")
+    by_seed = held_out.pivot_table("loss", "seed", "attention")
+    others = by_seed["sigmoid"] - by_seed["softmax"]
+    yield PREREGISTRATION, span(others, 4)
+    by_seed = without_lung.pivot_table("value", ["metric", "seed"], "attention")
+    means = (by_seed["sigmoid"] - by_seed["softmax"]).groupby("seed").mean()
     for page in (README, REPRODUCTION, PREREGISTRATION):
-        yield page, span(without_lung)
-        yield page, span(other_losses["sigmoid"] - other_losses["softmax"])
+        yield page, span(means)
     for page in (README, REPRODUCTION):
         yield page, span(difference)
-        yield page, span(other, sign="")
+        yield page, span(others)
         yield page, span(differences.groupby("seed").mean())
-    by_dataset = pd.read_csv(folder / "held_out.csv").pivot_table("loss", "dataset", "attention")
+
+
+def two_layers(folder: Path) -> Iterator[Statement]:
+    """Yield what is said of the models of two layers only."""
+    yield from converged(folder)
+    scores = pd.read_csv(folder / "scores.csv")
+    left = scores.query("dataset not in ['pbmc_3k', 'lung_cell_lines']")
+    by_seed = left.pivot_table("value", ["metric", "seed"], "attention")
+    means = (by_seed["sigmoid"] - by_seed["softmax"]).groupby("seed").mean()
+    yield PREREGISTRATION, f"higher, in {(means > 0).sum()} of {len(means)} seeds"
+    ratio = [fixed(value, 2) for value in mmd_ratio(left)]
+    yield REPRODUCTION, f"{ratio[0]} [{ratio[1]}, {ratio[2]}]"
+    held_out = pd.read_csv(folder / "held_out.csv")
+    by_seed = held_out.query("dataset != 'lung_cell_lines'").pivot_table(
+        "loss", "seed", "attention"
+    )
+    for page in (README, REPRODUCTION, PREREGISTRATION):
+        yield page, span(by_seed["sigmoid"] - by_seed["softmax"])
+    by_dataset = held_out.pivot_table("loss", "dataset", "attention")
     gaps = (by_dataset["sigmoid"] - by_dataset["softmax"]).sort_values()
     lung, low, high = (fixed(gap, 3) for gap in gaps.iloc[[0, 1, -1]])
-    yield README, f"{lung} for lung lines, {low} to +{high} for the others"
+    yield PREREGISTRATION, f"({lung} nats; blood and pancreas: {low} to +{high})"
+
+
+def six_layers(folder: Path) -> Iterator[Statement]:
+    """Yield what is said of the models of six layers only."""
+    yield from converged(folder)
+    curves = pd.read_csv(folder / "pairs.csv")
+    before = comparisons.final_losses(curves[curves["step"] <= 16_000], ["seed", "attention"])
+    before = before.unstack()
+    yield PREREGISTRATION, span(before["sigmoid"] - before["softmax"], 4)
+    scores = pd.read_csv(folder / "scores.csv")
+    for name in sorted(set(scores["dataset"])):
+        ratio = [fixed(value, 3) for value in mmd_ratio(scores[scores["dataset"] == name])]
+        yield PREREGISTRATION, f"{ratio[0]} [{ratio[1]}, {ratio[2]}]"
+    sources = scores.query("dataset != 'pbmc_3k'")
+    for rows in (sources, sources.query("dataset != 'lung_cell_lines'")):
+        more, low, high = (fixed(100 * (value - 1), 1) for value in mmd_ratio(rows))
+        yield README, f"{more} % higher [{low}, {high}]"
+    held_out = pd.read_csv(folder / "held_out.csv").query("dataset == 'lung_cell_lines'")
+    by_seed = held_out.pivot_table("loss", "seed", "attention")
+    yield PREREGISTRATION, span(by_seed["sigmoid"] - by_seed["softmax"])
 
 
 def deeper(pilot: pd.DataFrame) -> Iterator[Statement]:
@@ -431,7 +468,8 @@ def statements(root: Path) -> Iterator[Statement]:
     yield from stability(arms, measurements)
     yield from speed(measurements)
     yield from identity(measurements)
-    yield from converged(measurements / "h100/converged")
+    yield from two_layers(measurements / "h100/converged")
+    yield from six_layers(measurements / "h200/deeper")
     yield from deeper(pd.read_csv(measurements / "h200/deeper/pilot.csv"))
     yield from rising(measurements / "h200/rising")
     yield from stress(measurements / "h100/stress.csv")
