@@ -128,7 +128,7 @@ def test_a_file_that_changes_at_its_source_does_not_delete_its_download(
     with h5py.File(tmp_path / "source.h5", "w") as file:
         file["values"] = [1]
     content = (tmp_path / "source.h5").read_bytes()
-    downloads, path = Downloads(tmp_path / "downloads", web), server.add(1, content)
+    downloads, path = Downloads(tmp_path / "downloads", web.settings), server.add(1, content)
     row = ManifestRow(
         file="a", role="training", source="cellxgene", bytes=str(len(content)),
         location=server.address + path, dataset_version_id=uuid(1001),

@@ -27,7 +27,6 @@ from scsigmoid.corpus.metadata import (
     write_manifest,
 )
 from scsigmoid.corpus.tenx import convert_tenx, is_tenx
-from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_folder, atomic_path, check_folder, sha256, write_json
 from scsigmoid.progress import log
@@ -54,7 +53,7 @@ def fetch_part(
     check_folder(Path(output_folder), FILES)
     training = [row for row in read_manifest(manifest) if row.role == "training"]
     rows = [row for row in training if row.part == str(part)]
-    downloads = Downloads(downloads_folder, Web(config.corpus.download))
+    downloads = Downloads(downloads_folder, config.corpus.download)
     digests = download_all(rows, downloads)
     with atomic_folder(output_folder, FILES) as folder, advised(rows):
         completed = []
@@ -124,7 +123,7 @@ def raw_files(
     If ``last``, no later job reads the downloads of the part, so they are deleted after the block,
     unless ``corpus.download.keep_files`` is true.
     """
-    downloads = Downloads(downloads_folder, Web(corpus.download))
+    downloads = Downloads(downloads_folder, corpus.download)
     rows = [row for row in read_part(part_folder) if row.source == "cellxgene"]
     links = {row.file: Path(part_folder, f"{row.file}.h5ad") for row in rows}
     missing = [row for row in rows if row.role == "training" and not links[row.file].exists()]
@@ -159,7 +158,7 @@ def fetch_evaluation(
         read_metadata(output_json)  # raises an error for another JSON file
     elif Path(output_h5ad).exists():
         raise UserError(f"{output_h5ad}: exists, but {output_json} does not; name a new file")
-    downloads = Downloads(downloads_folder, Web(config.corpus.download))
+    downloads = Downloads(downloads_folder, config.corpus.download)
     digests = download_all([row], downloads)
     with atomic_path(output_h5ad) as path, advised([row]):
         provide(row, config, downloads, path)

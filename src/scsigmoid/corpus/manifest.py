@@ -53,7 +53,7 @@ from scsigmoid.corpus.selection import (
     summarize,
 )
 from scsigmoid.corpus.tenx import as_h5ad
-from scsigmoid.corpus.web import Absent, Web, check_address
+from scsigmoid.corpus.web import Absent, check_address
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.files import write_json
 from scsigmoid.progress import announce, log
@@ -76,7 +76,7 @@ def build_manifest(
     elif corpus.source == "local":
         rows, summary = list_local(config)
     else:
-        rows, summary = list_remote(config, Downloads(folder, Web(corpus.download)))
+        rows, summary = list_remote(config, Downloads(folder, corpus.download))
     check_rows(rows, summary["origin"])
     rows = assign_parts(rows, corpus.parts)
     summary |= summarize(rows)
@@ -100,7 +100,7 @@ def write_evaluation_row(name: str, config: Config, folder: str | Path, output: 
     elif corpus.source == "embedded":
         rows = list_embedded(corpus.embedded, {name: dataset})
     else:
-        downloads = Downloads(folder, Web(corpus.download))
+        downloads = Downloads(folder, corpus.download)
         if corpus.manifest is not None:
             rows = read_lock(corpus.manifest, corpus, {name: dataset})
             row = rows[-1]  # evaluation rows come last
