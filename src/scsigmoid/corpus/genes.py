@@ -500,7 +500,7 @@ def normalize(name: str) -> str:
 def real_genes() -> list[dict[str, str]]:
     """Return the genes in scanpy's pbmc68k_reduced that have an Ensembl id (760 of 765).
 
-    A gene has a ``symbol`` (there), a ``gene_id``, and a ``feature_name`` (in GENCODE v44).
+    A gene has ``symbol`` (in this dataset), ``gene_id`` and ``feature_name`` (in GENCODE v44).
     """
     return read_table("pbmc68k_genes.csv")
 

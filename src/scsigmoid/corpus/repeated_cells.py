@@ -78,7 +78,8 @@ class Excluded:
     """Training cells of a file that are not trained on, and cells that could not be compared."""
 
     rows: Rows  # in the file, ascending
-    # Numbers of these cells that have the counts of a cell that is "held_out", or "repeated".
+    # Numbers of these cells with the counts of a held-out cell ("held_out"), and with the counts of
+    # another training cell ("repeated").
     excluded: dict[str, int]
     # Numbers of training cells that express too few of the genes that their file shares with a
     # file with "held_out" cells, or with another file with "training" cells.
@@ -189,9 +190,9 @@ def exclude_repeated(files: Sequence[HashedFile], shared: SharedGenes) -> list[E
     ends = np.cumsum(sizes)[:-1]
     result = []
     for file, of_file in zip(files, np.split(flags, ends, axis=1), strict=True):
-        numbers = of_file.sum(axis=1).tolist()
-        excluded = dict(zip(("held_out", "repeated"), numbers[:2], strict=True))
-        not_compared = dict(zip(("held_out", "training"), numbers[2:], strict=True))
+        held_out, repeated, *blind = of_file.sum(axis=1).tolist()
+        excluded = {"held_out": held_out, "repeated": repeated}
+        not_compared = dict(zip(("held_out", "training"), blind, strict=True))
         rows = file.training[of_file[:2].any(axis=0)]
         result.append(Excluded(rows, excluded, not_compared))
     return result
