@@ -222,10 +222,10 @@ def converged(folder: Path) -> Iterator[Statement]:
     by_seed = held_out.pivot_table("loss", "seed", "attention")
     others = by_seed["sigmoid"] - by_seed["softmax"]
     yield PREREGISTRATION, span(others, 4)
-    by_seed = without_lung.pivot_table("value", ["metric", "seed"], "attention")
-    means = (by_seed["sigmoid"] - by_seed["softmax"]).groupby("seed").mean()
-    for page in (README, REPRODUCTION, PREREGISTRATION):
-        yield page, span(means)
+    yield PREREGISTRATION, span(mean_score(without_lung))
+    before = curves[curves["step"] <= curves["step"].max() - 1000]
+    fall = comparisons.final_losses(before, ["seed", "attention"]).mean() - arms.mean(axis=None)
+    yield PREREGISTRATION, f"still falls by {fixed(fall, 3)} nats"
     for page in (README, REPRODUCTION):
         yield page, span(difference)
         yield page, span(others)
@@ -237,9 +237,12 @@ def two_layers(folder: Path) -> Iterator[Statement]:
     yield from converged(folder)
     scores = pd.read_csv(folder / "scores.csv")
     left = scores.query("dataset not in ['pbmc_3k', 'lung_cell_lines']")
-    by_seed = left.pivot_table("value", ["metric", "seed"], "attention")
-    means = (by_seed["sigmoid"] - by_seed["softmax"]).groupby("seed").mean()
+    means = mean_score(left)
     yield PREREGISTRATION, f"higher, in {(means > 0).sum()} of {len(means)} seeds"
+    levels = scores.query("dataset != 'pbmc_3k'").groupby("attention")["value"].mean()
+    yield PREREGISTRATION, " and ".join(fixed(level, 3) for level in levels)
+    short = [fixed(levels[arm], 2) for arm in ("sigmoid", "softmax")]
+    yield README, f"{short[0]} (sigmoid) and {short[1]} with 2"
     ratio = [fixed(value, 2) for value in mmd_ratio(left)]
     yield REPRODUCTION, f"{ratio[0]} [{ratio[1]}, {ratio[2]}]"
     held_out = pd.read_csv(folder / "held_out.csv")
@@ -248,6 +251,8 @@ def two_layers(folder: Path) -> Iterator[Statement]:
     )
     for page in (README, REPRODUCTION, PREREGISTRATION):
         yield page, span(by_seed["sigmoid"] - by_seed["softmax"])
+    for page in (README, REPRODUCTION):
+        yield page, span(means)
     by_dataset = held_out.pivot_table("loss", "dataset", "attention")
     gaps = (by_dataset["sigmoid"] - by_dataset["softmax"]).sort_values()
     lung, low, high = (fixed(gap, 3) for gap in gaps.iloc[[0, 1, -1]])
@@ -258,20 +263,46 @@ def six_layers(folder: Path) -> Iterator[Statement]:
     """Yield what is said of the models of six layers only."""
     yield from converged(folder)
     curves = pd.read_csv(folder / "pairs.csv")
-    before = comparisons.final_losses(curves[curves["step"] <= 16_000], ["seed", "attention"])
-    before = before.unstack()
-    yield PREREGISTRATION, span(before["sigmoid"] - before["softmax"], 4)
+    gaps = {}
+    for step in (12_000, 14_000, 16_000, 18_000, 20_000):
+        until = curves[curves["step"] <= step]
+        losses = comparisons.final_losses(until, ["seed", "attention"]).unstack()
+        gaps[step] = losses["sigmoid"] - losses["softmax"]
+    yield PREREGISTRATION, span(gaps[16_000], 4)
+    *first, last = (fixed(gap.mean(), 3) for gap in gaps.values())
+    yield PREREGISTRATION, f"{', '.join(first)} and {last} nats"
     scores = pd.read_csv(folder / "scores.csv")
     for name in sorted(set(scores["dataset"])):
-        ratio = [fixed(value, 3) for value in mmd_ratio(scores[scores["dataset"] == name])]
+        rows = scores[scores["dataset"] == name]
+        ratio = [fixed(value, 3) for value in mmd_ratio(rows)]
         yield PREREGISTRATION, f"{ratio[0]} [{ratio[1]}, {ratio[2]}]"
+        yield PREREGISTRATION, span(mean_score(rows))
     sources = scores.query("dataset != 'pbmc_3k'")
-    for rows in (sources, sources.query("dataset != 'lung_cell_lines'")):
+    without_tumors = sources.query("dataset != 'nsclc_blood_scgate'")
+    for rows in (sources, without_tumors):
         more, low, high = (fixed(100 * (value - 1), 1) for value in mmd_ratio(rows))
         yield README, f"{more} % higher [{low}, {high}]"
+    for page, digits in ((PREREGISTRATION, 3), (REPRODUCTION, 2)):
+        ratio = [fixed(value, digits) for value in mmd_ratio(without_tumors)]
+        yield page, f"{ratio[0]} [{ratio[1]}, {ratio[2]}]"
+    for page in (README, REPRODUCTION, PREREGISTRATION):
+        yield page, span(mean_score(without_tumors))
+    yield PREREGISTRATION, span(mean_score(sources.query("metric != 'mmd'")))
+    for metric in ("linear_probe", "knn"):
+        rows = scores.query(f"dataset == 'pbmc_facs' and metric == '{metric}'")
+        yield PREREGISTRATION, span(mean_score(rows))
+    levels = sources.groupby("attention")["value"].mean()
+    yield PREREGISTRATION, " | ".join(fixed(level, 3) for level in levels)
+    yield README, f"{' and '.join(fixed(level, 2) for level in levels)} with 6"
     held_out = pd.read_csv(folder / "held_out.csv").query("dataset == 'lung_cell_lines'")
     by_seed = held_out.pivot_table("loss", "seed", "attention")
     yield PREREGISTRATION, span(by_seed["sigmoid"] - by_seed["softmax"])
+
+
+def mean_score(scores: pd.DataFrame) -> pd.Series:
+    """Return sigmoid minus softmax by seed, the mean over scores and datasets."""
+    by_seed = scores.pivot_table("value", "seed", "attention")
+    return by_seed["sigmoid"] - by_seed["softmax"]
 
 
 def deeper(pilot: pd.DataFrame) -> Iterator[Statement]:
