@@ -246,3 +246,19 @@ def test_symbols_next_to_ensembl_ids(write, trained_cells):
             write("mouse", draw(9), MOUSE),
         )
     assert open_cells(write("copy", draw(0), names).files).n_cells == N_CELLS
+
+
+@pytest.mark.parametrize("genes", [200, 150])
+def test_cells_that_are_held_out_twice(
+    genes: int, write: Write, trained_cells: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Scores counted them twice, without a warning. The advice leads to a run without it."""
+    copy = write("copy", draw(0)[:, :genes], GENES[:genes], held_out=0.5)
+    entries = [write("cells", draw(0), held_out=0.5), copy]
+    trained_cells(*entries)
+    message = "warning: 30 held-out cells have the same counts as other held-out cells"
+    assert message in capfd.readouterr().err
+    for once in ([entries[0]], [entries[0], copy.model_copy(update={"held_out": False})]):
+        rows, _ = trained_cells(*once)
+        assert "other held-out" not in capfd.readouterr().err
+        assert [name for name, cells in rows.items() if cells] == ["cells"]

@@ -443,3 +443,20 @@ def test_training_is_recommended_only_if_it_is_better(
     assert text.startswith(f"Blood: {start} ")
     assert other in text
     assert ("Lower" in text) == other.startswith("Lower")
+
+
+def test_datasets_without_the_compared_score_are_named() -> None:
+    """The sentences left them out without a word."""
+    rows = [
+        ("a", "sigmoid", "", "logistic", 0.9, None, None),
+        ("a", "pca_log_counts", "", "logistic", 0.8, None, None),
+        ("a", "sigmoid", "pca_log_counts", "logistic", 0.1, 0.05, 0.15),
+        ("b", "sigmoid", "", "leiden_nmi", 0.5, None, None),
+        ("c", "sigmoid", "", "leiden_nmi", 0.5, None, None),
+    ]
+    columns = ["dataset", "model", "compared_with", "metric", "value", "low", "high"]
+    scores = pd.DataFrame(rows, columns=columns)
+    scores["title"] = "Blood " + scores["dataset"]
+    note = "Without logistic accuracy (fewer than two types have 10 cells): Blood b, Blood c."
+    assert recommendations(scores).endswith(f" {note}")
+    assert "Without" not in recommendations(scores[:3])

@@ -58,6 +58,7 @@ from scsigmoid.errors import UserError, first_few
 from scsigmoid.files import write_json
 from scsigmoid.progress import announce, log
 
+LOCK_AGAIN = "make the lock again (remove corpus.manifest)"
 TRAIN_AGAIN = "train without them (snakemake --forcerun manifest) or remove the dataset"
 
 
@@ -184,6 +185,10 @@ def list_local(
         files.append(file)
     cells_of = with_shared_ids({file.path: file.cells for file in files})
     files = [file._replace(cells=cells_of[file.path]) for file in files]
+    for number, row in enumerate(rows):
+        if row.role == "training":  # with the ids that replace symbols
+            organisms = organisms_of(cells_of[Path(row.location)].genes)
+            rows[number] = replace(row, organism=" || ".join(organisms))
     compare_genes({file.path: file.cells for file in files})
     compared = find_repeated(files)
     excluded = {path: cells for path, cells in compared.items() if len(cells.rows)}
@@ -276,6 +281,17 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
                 f"{excluded.n_repeated:,} the same as other training cells; these cells are left "
                 "out"
             )
+    # The same comparison among held-out cells only.
+    none = np.zeros(0, dtype=np.int64)
+    held_out = [replace(file, training=file.held_out, held_out=none) for file in hashed]
+    repeated = [excluded.n_repeated for excluded in exclude_repeated(held_out, shared)]
+    if total := sum(repeated):
+        examples = (f"{file.path} ({n:,})" for file, n in zip(files, repeated, strict=True) if n)
+        announce(
+            f"warning: {total:,} held-out cells have the same counts as other held-out cells, so "
+            f"scores count them twice: {first_few(examples)}; list each file once, or set held_out "
+            "for one of its copies only"
+        )
     n_training = sum(len(file.training) for file in files)
     for name, other in ("held_out", "held-out"), ("training", "training"):
         cells_of_file = {
@@ -399,13 +415,13 @@ def read_lock(path: str, corpus: Corpus, datasets: Mapping[str, Dataset]) -> lis
         if dataset.file:  # the user's own file
             continue
         if name not in in_lock:
-            raise UserError(f"{path}: evaluation dataset {name!r} is missing; make the lock again")
+            raise UserError(f"{path}: evaluation dataset {name!r} is missing; {LOCK_AGAIN}")
         row = in_lock[name]
         ids = (row.dataset_version_id, row.dataset_id, row.collection_id)
         if dataset.id and dataset.id not in ids:
             raise UserError(
                 f"{path}: evaluation dataset {name!r} is not {dataset.id}; correct "
-                f"datasets.{name}.id or make the lock again"
+                f"datasets.{name}.id or {LOCK_AGAIN}"
             )
         evaluation.append(replace(row, title=dataset.title, label=""))
     leave_out = set(corpus.leave_out)
