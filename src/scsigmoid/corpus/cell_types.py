@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.genes import Strings, check_column
+from scsigmoid.corpus.metadata import without_spelling
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.progress import log, warn
 from scsigmoid.records.measurements import ABSENT as ABSENT
@@ -83,11 +84,12 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
         only = ", ".join(map(repr, present)) or "none"
         raise UserError(
             f"{cells.title}: all {cells.n_cells} evaluated cells have the {chosen} {only}; "
-            "evaluation needs at least two cell types"
+            "evaluation needs at least two cell types; set 'label' to another column, or hold out "
+            "other cells"
         )
     by_spelling: dict[str, list[str]] = {}
     for cell_type in sorted(present):
-        by_spelling.setdefault(" ".join(cell_type.casefold().split()), []).append(cell_type)
+        by_spelling.setdefault(without_spelling(cell_type), []).append(cell_type)
     if alike := [names for names in by_spelling.values() if len(names) > 1]:
         warn(
             f"{cells.title}: {len(alike)} cell types of {chosen!r} have several spellings, which "

@@ -22,7 +22,7 @@ from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organisms_of, with_shared_ids
 from scsigmoid.corpus.h5ad import H5adFile, open_cells
-from scsigmoid.corpus.held_out import held_out_text, select_role
+from scsigmoid.corpus.held_out import held_out_text, select_role, warn_of_held_out_values
 from scsigmoid.corpus.metadata import (
     ManifestRow,
     are_in_ranges,
@@ -174,13 +174,14 @@ class LocalCells(NamedTuple):
 
 
 def list_local(
-    local_files: Iterable[LocalFile], datasets: Mapping[str, Dataset], seed: int
+    local_files: Sequence[LocalFile], datasets: Mapping[str, Dataset], seed: int
 ) -> tuple[list[ManifestRow], dict[str, Any]]:
     """Return the manifest rows of the user's own files, and entries for the summary."""
     rows: list[ManifestRow] = []
     files: list[LocalCells] = []
+    selections = {file.held_out for file in local_files if isinstance(file.held_out, str)}
     for local in local_files:
-        rows_of_file, file = list_file(local, datasets, seed)
+        rows_of_file, file = list_file(local, datasets, seed, sorted(selections))
         rows += rows_of_file
         files.append(file)
     cells_of = with_shared_ids({file.path: file.cells for file in files})
@@ -208,9 +209,12 @@ def list_local(
 
 
 def list_file(
-    local: LocalFile, datasets: Mapping[str, Dataset], seed: int
+    local: LocalFile, datasets: Mapping[str, Dataset], seed: int, selections: Sequence[str] = ()
 ) -> tuple[list[ManifestRow], LocalCells]:
-    """Return the manifest rows of a file, training before evaluation, and its cells."""
+    """Return the manifest rows of a file, training before evaluation, and its cells.
+
+    ``selections`` are as for :func:`~.held_out.warn_of_held_out_values`.
+    """
     rows: list[ManifestRow] = []
     held_out = held_out_text(local.held_out, seed)
     digest, size = fingerprint(local.path)
@@ -236,7 +240,9 @@ def list_file(
         )
         training_rows = held_out_rows = np.zeros(0, dtype=np.int64)
         if held_out != "all":
-            training_rows = select_role(cells, held_out, "training").rows
+            training_cells = select_role(cells, held_out, "training")
+            warn_of_held_out_values(training_cells, selections)
+            training_rows = training_cells.rows
             file_name = f"{common.file}_training" if held_out else common.file
             rows.append(replace(common, file=file_name, cells=str(len(training_rows))))
         if local.dataset:
