@@ -197,7 +197,7 @@ def identity(measurements: Path) -> Iterator[Statement]:
 
 
 def converged(folder: Path) -> Iterator[Statement]:
-    """Yield the results of the small models that were trained until the loss was nearly flat."""
+    """Yield the results of models that were trained until the loss was nearly flat."""
     curves = pd.read_csv(folder / "pairs.csv")
     arms = comparisons.final_losses(curves, ["seed", "attention"]).unstack()
     difference = arms["sigmoid"] - arms["softmax"]
@@ -208,33 +208,101 @@ def converged(folder: Path) -> Iterator[Statement]:
     by_arm = scores.pivot_table("value", ["metric", "seed"], "attention")
     differences = by_arm["sigmoid"] - by_arm["softmax"]
     for metric in sorted(set(scores["metric"])):
+        means = [fixed(by_arm.loc[metric, arm].mean(), 3) for arm in ("sigmoid", "softmax")]
+        yield PREREGISTRATION, f"| {means[0]} | {means[1]} |"
         yield PREREGISTRATION, span(differences.loc[metric], 4)
-    is_lung = scores["dataset"] == "lung_cell_lines"
-    for rows in (scores, scores[~is_lung]):
+    without_lung = scores[scores["dataset"] != "lung_cell_lines"]
+    for rows in (scores, without_lung):
         values = mmd_ratio(rows)
         low, high = (fixed(value, 3) for value in values[1:])
         yield PREREGISTRATION, f"{fixed(values[0], 3)} [{low}, {high}]"
-        short = [fixed(value, 2) for value in values]
-        yield REPRODUCTION, f"{short[0]} [{short[1]}, {short[2]}]"
-    held_out = pd.read_csv(folder / "held_out.csv").pivot_table("loss", "seed", "attention")
-    other = held_out["sigmoid"] - held_out["softmax"]
-    yield PREREGISTRATION, span(other, 4, sign="")
-    others = scores[~is_lung].pivot_table("value", ["metric", "seed"], "attention")
-    without_lung = (others["sigmoid"] - others["softmax"]).groupby("seed").mean()
-    losses_csv = pd.read_csv(folder / "held_out.csv").query("dataset != 'lung_cell_lines'")
-    other_losses = losses_csv.pivot_table("loss", "seed", "attention")
-    yield PREREGISTRATION, f"higher, in {(without_lung > 0).sum()} of {len(without_lung)} seeds"
-    for page in (README, REPRODUCTION, PREREGISTRATION):
-        yield page, span(without_lung)
-        yield page, span(other_losses["sigmoid"] - other_losses["softmax"])
+    short = [fixed(value, 2) for value in mmd_ratio(scores)]
+    yield REPRODUCTION, f"{short[0]} [{short[1]}, {short[2]}]"
+    held_out = pd.read_csv(folder / "held_out.csv")
+    by_seed = held_out.pivot_table("loss", "seed", "attention")
+    others = by_seed["sigmoid"] - by_seed["softmax"]
+    yield PREREGISTRATION, span(others, 4)
+    yield PREREGISTRATION, span(mean_score(without_lung))
+    before = curves[curves["step"] <= curves["step"].max() - 1000]
+    fall = comparisons.final_losses(before, ["seed", "attention"]).mean() - arms.mean(axis=None)
+    yield PREREGISTRATION, f"still falls by {fixed(fall, 3)} nats"
     for page in (README, REPRODUCTION):
         yield page, span(difference)
-        yield page, span(other, sign="")
+        yield page, span(others)
         yield page, span(differences.groupby("seed").mean())
-    by_dataset = pd.read_csv(folder / "held_out.csv").pivot_table("loss", "dataset", "attention")
+
+
+def two_layers(folder: Path) -> Iterator[Statement]:
+    """Yield what is said of the models of two layers only."""
+    yield from converged(folder)
+    scores = pd.read_csv(folder / "scores.csv")
+    left = scores.query("dataset not in ['pbmc_3k', 'lung_cell_lines']")
+    means = mean_score(left)
+    yield PREREGISTRATION, f"higher, in {(means > 0).sum()} of {len(means)} seeds"
+    levels = scores.query("dataset != 'pbmc_3k'").groupby("attention")["value"].mean()
+    yield PREREGISTRATION, " and ".join(fixed(level, 3) for level in levels)
+    short = [fixed(levels[arm], 2) for arm in ("sigmoid", "softmax")]
+    yield README, f"{short[0]} (sigmoid) and {short[1]} with 2"
+    ratio = [fixed(value, 2) for value in mmd_ratio(left)]
+    yield REPRODUCTION, f"{ratio[0]} [{ratio[1]}, {ratio[2]}]"
+    held_out = pd.read_csv(folder / "held_out.csv")
+    by_seed = held_out.query("dataset != 'lung_cell_lines'").pivot_table(
+        "loss", "seed", "attention"
+    )
+    for page in (README, REPRODUCTION, PREREGISTRATION):
+        yield page, span(by_seed["sigmoid"] - by_seed["softmax"])
+    for page in (README, REPRODUCTION):
+        yield page, span(means)
+    by_dataset = held_out.pivot_table("loss", "dataset", "attention")
     gaps = (by_dataset["sigmoid"] - by_dataset["softmax"]).sort_values()
     lung, low, high = (fixed(gap, 3) for gap in gaps.iloc[[0, 1, -1]])
-    yield README, f"{lung} for lung lines, {low} to +{high} for the others"
+    yield PREREGISTRATION, f"({lung} nats; blood and pancreas: {low} to +{high})"
+
+
+def six_layers(folder: Path) -> Iterator[Statement]:
+    """Yield what is said of the models of six layers only."""
+    yield from converged(folder)
+    curves = pd.read_csv(folder / "pairs.csv")
+    gaps = {}
+    for step in (12_000, 14_000, 16_000, 18_000, 20_000):
+        until = curves[curves["step"] <= step]
+        losses = comparisons.final_losses(until, ["seed", "attention"]).unstack()
+        gaps[step] = losses["sigmoid"] - losses["softmax"]
+    yield PREREGISTRATION, span(gaps[16_000], 4)
+    *first, last = (fixed(gap.mean(), 3) for gap in gaps.values())
+    yield PREREGISTRATION, f"{', '.join(first)} and {last} nats"
+    scores = pd.read_csv(folder / "scores.csv")
+    for name in sorted(set(scores["dataset"])):
+        rows = scores[scores["dataset"] == name]
+        ratio = [fixed(value, 3) for value in mmd_ratio(rows)]
+        yield PREREGISTRATION, f"{ratio[0]} [{ratio[1]}, {ratio[2]}]"
+        yield PREREGISTRATION, span(mean_score(rows))
+    sources = scores.query("dataset != 'pbmc_3k'")
+    without_tumors = sources.query("dataset != 'nsclc_blood_scgate'")
+    for rows in (sources, without_tumors):
+        more, low, high = (fixed(100 * (value - 1), 1) for value in mmd_ratio(rows))
+        yield README, f"{more} % higher [{low}, {high}]"
+    for page, digits in ((PREREGISTRATION, 3), (REPRODUCTION, 2)):
+        ratio = [fixed(value, digits) for value in mmd_ratio(without_tumors)]
+        yield page, f"{ratio[0]} [{ratio[1]}, {ratio[2]}]"
+    for page in (README, REPRODUCTION, PREREGISTRATION):
+        yield page, span(mean_score(without_tumors))
+    yield PREREGISTRATION, span(mean_score(sources.query("metric != 'mmd'")))
+    for metric in ("linear_probe", "knn"):
+        rows = scores.query(f"dataset == 'pbmc_facs' and metric == '{metric}'")
+        yield PREREGISTRATION, span(mean_score(rows))
+    levels = sources.groupby("attention")["value"].mean()
+    yield PREREGISTRATION, " | ".join(fixed(level, 3) for level in levels)
+    yield README, f"{' and '.join(fixed(level, 2) for level in levels)} with 6"
+    held_out = pd.read_csv(folder / "held_out.csv").query("dataset == 'lung_cell_lines'")
+    by_seed = held_out.pivot_table("loss", "seed", "attention")
+    yield PREREGISTRATION, span(by_seed["sigmoid"] - by_seed["softmax"])
+
+
+def mean_score(scores: pd.DataFrame) -> pd.Series:
+    """Return sigmoid minus softmax by seed, the mean over scores and datasets."""
+    by_seed = scores.pivot_table("value", "seed", "attention")
+    return by_seed["sigmoid"] - by_seed["softmax"]
 
 
 def deeper(pilot: pd.DataFrame) -> Iterator[Statement]:
@@ -431,7 +499,8 @@ def statements(root: Path) -> Iterator[Statement]:
     yield from stability(arms, measurements)
     yield from speed(measurements)
     yield from identity(measurements)
-    yield from converged(measurements / "h100/converged")
+    yield from two_layers(measurements / "h100/converged")
+    yield from six_layers(measurements / "h200/deeper")
     yield from deeper(pd.read_csv(measurements / "h200/deeper/pilot.csv"))
     yield from rising(measurements / "h200/rising")
     yield from stress(measurements / "h100/stress.csv")
