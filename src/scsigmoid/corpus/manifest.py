@@ -317,15 +317,16 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
 
 
 def remove_excluded(rows: list[ManifestRow], excluded: Mapping[str, Excluded]) -> list[ManifestRow]:
-    """Remove excluded cells from training rows, and rows that have no cells left."""
+    """Remove excluded cells from training rows. Rows that have no cells left become "skipped"."""
     kept = []
     for row in rows:
         if row.role == "training" and row.location in excluded:
             removed = excluded[row.location].rows
             remaining = int(row.cells) - len(removed)
             row = replace(row, cells=str(remaining), excluded=format_ranges(removed))
-        if row.cells != "0":
-            kept.append(row)
+        if row.cells == "0":  # kept, so that a replacement of the file is noticed
+            row = replace(row, role="skipped", reason="all cells are excluded")
+        kept.append(row)
     # If nothing is excluded, `assign_parts` raises an error with other advice.
     if excluded and not any(row.role == "training" for row in kept):
         raise UserError(
