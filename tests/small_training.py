@@ -98,10 +98,10 @@ def row(step: int, loss: float, **others: float | None) -> Row:
     return Row(**{**values, "mfu": None, "step": step, "loss": loss, **others})
 
 
-def masked_batch(genes: Sequence[int], vocabulary_size: int = 100) -> Batch:
-    """Return a batch of random cells with these numbers of genes, 15 % of which are masked."""
+def masked_batch(genes: Sequence[int], vocabulary_size: int = 100, fraction: float = 0.15) -> Batch:
+    """Return a batch of random cells with these numbers of genes. A fraction is masked."""
     masking = Masking(
-        seed=1, draw=1, fraction=0.15, replacement="mask", vocabulary_size=vocabulary_size
+        seed=1, draw=1, fraction=fraction, replacement="mask", vocabulary_size=vocabulary_size
     )
     tokens = np.random.default_rng(0).integers(len(SPECIAL), vocabulary_size, sum(genes))
     return pack_genes(tokens, np.cumsum([0, *genes]), np.arange(len(genes)), masking)

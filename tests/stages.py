@@ -30,6 +30,11 @@ def local_corpus(*entries: LocalFiles, parts: int = 1) -> Corpus:
     return load().corpus.model_copy(update={"source": "local", "local": [*entries], "parts": parts})
 
 
+def configured(corpus: Corpus, datasets: Mapping[str, Dataset]) -> Config:
+    """Return the demo's configuration with another corpus and other datasets."""
+    return load().model_copy(update={"corpus": corpus, "datasets": {**datasets}})
+
+
 def write_cells(
     path: Path,
     x: Any,
@@ -69,7 +74,7 @@ def dense(cells: Cells) -> np.ndarray:
 def build(corpus: Corpus, datasets: Mapping[str, Dataset], path: Path) -> list[str]:
     """Write a manifest, with downloads and summary in the same folder; return the summary."""
     outputs = path, path.with_suffix(".json")
-    return build_manifest(corpus, datasets, 42, path.parent / "downloads", *outputs)
+    return build_manifest(configured(corpus, datasets), path.parent / "downloads", *outputs)
 
 
 def make_manifest(corpus: Corpus, datasets: Mapping[str, Dataset], folder: Path) -> list[str]:
@@ -79,7 +84,8 @@ def make_manifest(corpus: Corpus, datasets: Mapping[str, Dataset], folder: Path)
 def make_part(corpus: Corpus, folder: Path, part: int = 0) -> Path:
     """Fetch a part of the training cells; return its folder."""
     output = folder / f"part-{part}"
-    fetch_part(folder / "manifest.csv", part, corpus, 42, folder / "downloads", output)
+    config = configured(corpus, {})
+    fetch_part(folder / "manifest.csv", part, config, folder / "downloads", output)
     return output
 
 
@@ -88,7 +94,8 @@ def make_evaluation(corpus: Corpus, name: str, dataset: Dataset, folder: Path) -
     outputs = folder / f"{name}.h5ad", folder / f"{name}.json"
     row = folder / f"{name}.csv"
     write_manifest(row, [r for r in read_manifest(folder / "manifest.csv") if r.dataset == name])
-    fetch_evaluation(row, dataset, corpus, 42, folder / "downloads", *outputs, {})
+    config = configured(corpus, {name: dataset})
+    fetch_evaluation(row, config, folder / "downloads", *outputs, {})
     return outputs
 
 

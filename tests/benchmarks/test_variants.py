@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 from benchmarks import sigmoid_formula
-from small_training import PAPER, TRAINING
+from small_training import PAPER, TRAINING, masked_batch
 from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.nn.attention import flex_attention
@@ -23,9 +23,8 @@ from scsigmoid.benchmarks.variants import (
     pad_cells,
     padding_mask,
 )
-from scsigmoid.model.batches import Batch, pack_genes
+from scsigmoid.model.batches import Batch
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.model.masking import Masking
 from scsigmoid.tokens.vocabulary import PAD
 from scsigmoid.training.step import Trainer
 
@@ -42,15 +41,6 @@ SETTINGS = replace(
     vocabulary_size=60,
     dropout=0.2,
 )
-
-
-def batch_of(lengths: list[int], draw: int = 1) -> Batch:
-    """Return packed cells with these numbers of genes."""
-    generator = torch.Generator().manual_seed(draw)
-    genes = torch.randint(4, 60, (sum(lengths),), generator=generator).numpy()
-    masking = Masking(seed=1, draw=draw, fraction=0.3, replacement="mask", vocabulary_size=60)
-    cells = torch.arange(len(lengths)).numpy()
-    return pack_genes(genes, torch.tensor([0, *lengths]).cumsum(0).numpy(), cells, masking)
 
 
 def trainer_of(variant: Variant) -> Trainer:
@@ -77,8 +67,8 @@ def assert_same_training(
     if compiled:
         torch.compiler.reset()
         trainer.compile("aot_eager")
-    for draw, lengths in enumerate(LENGTHS):
-        batch = batch_of(lengths, draw)
+    for lengths in LENGTHS:
+        batch = masked_batch(lengths, 60, 0.3)
         expected = loss_and_gradients(expected_trainer, batch)
         result = loss_and_gradients(trainer, variant.batch(batch, SETTINGS.context))
         torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
@@ -100,7 +90,7 @@ def flex_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_padded_batch_contains_the_cells_in_rows() -> None:
-    packed = batch_of([5, 1, 3])
+    packed = masked_batch([5, 1, 3], 60, 0.3)
     batch = pad_cells(packed, 8)
     tokens, positions = batch.tokens.view(3, 8), batch.positions.view(3, 8)
     bounds = packed.cu_seqlens.tolist()

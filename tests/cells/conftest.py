@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
 from small_models import one_by_one
+from tokens.conftest import by_definition
 
 import scsigmoid as ss
 from scsigmoid.cells.embed_file import embed_file
@@ -75,11 +76,9 @@ def embed_by_command(path, model, output, *options):
 
 
 def ranked(counts, vocabulary, columns=range(36)):
-    """Yield the tokens of each cell, sorted by Python. Genes not in ``columns`` are left out."""
-    medians = vocabulary.medians[4:]
-    for cell in counts:
-        values = {g: cell[g] / cell.sum() * 10_000 / medians[g] for g in columns if cell[g]}
-        yield [g + 4 for g in sorted(values, key=lambda g: (-values[g], g))]
+    """Return the tokens of each cell, sorted by Python. Genes not in ``columns`` are left out."""
+    tokens = [gene + 4 if gene in columns else -1 for gene in range(36)]
+    return [by_definition(cell, tokens, vocabulary.medians) for cell in counts]
 
 
 def expected(counts, model, vocabulary, columns=range(36)):

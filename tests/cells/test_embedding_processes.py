@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import anndata
@@ -14,6 +13,8 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 from small_models import GENES
+from stages import write_cells
+from waiting import wait_until
 
 from scsigmoid.cli import main
 from scsigmoid.errors import UserError
@@ -27,10 +28,7 @@ CELLS = 50
 def cells(tmp_path: Path) -> Path:
     counts = np.random.default_rng(1).poisson(0.5, (CELLS, len(GENES)))
     counts[:, 0] += 1
-    adata = anndata.AnnData(csr_matrix(counts.astype(np.float32)))
-    adata.var_names = list(GENES)
-    adata.write_h5ad(tmp_path / "cells.h5ad")
-    return tmp_path / "cells.h5ad"
+    return write_cells(tmp_path / "cells.h5ad", csr_matrix(counts, dtype=np.float32))
 
 
 def on_cpus(device: str, count: int) -> list[torch.device]:
@@ -162,13 +160,6 @@ def test_a_process_that_is_killed(cells, model, tmp_path, monkeypatch, capfd):
     errors = capfd.readouterr().err
     assert "devices: the process of cpu was killed by SIGKILL; if memory ran out" in errors
     assert not (tmp_path / "out.h5ad").exists()
-
-
-def wait_until(condition, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "timed out"
-        time.sleep(0.05)
 
 
 def test_choice_of_gpus(monkeypatch):

@@ -138,17 +138,19 @@ def test_the_kernels_support_the_largest_head_dimension() -> None:
     assert WIDEST_HEAD == WIDEST
 
 
+def local(*entries: dict[str, object], **settings: object) -> Config:
+    """Return the configuration of the user's own files."""
+    return loaded(preset="demo", corpus={"source": "local", "local": [*entries]}, **settings)
+
+
 class TestLocalFiles:
     """``corpus.source: local``."""
-
-    def local(self, *entries: dict[str, object]) -> Config:
-        return loaded(preset="demo", corpus={"source": "local", "local": list(entries)})
 
     def test_held_out_cells_make_datasets(self, tmp_path: Path, monkeypatch: Any) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
         for name in ("a one.h5ad", "b.h5ad", "c.h5ad"):
             (tmp_path / name).touch()
-        config = self.local(
+        config = local(
             {"files": str(tmp_path / "a*.h5ad"), "label": "kind", "held_out": 0.2},
             {"files": str(tmp_path / "b.h5ad"), "held_out": True, "name": "Mine"},
             {"files": "~/c.h5ad"},
@@ -163,12 +165,12 @@ class TestLocalFiles:
             (tmp_path / f"{name}.h5ad").touch()
         entry = {"files": str(tmp_path / "[ab].h5ad"), "held_out": 0.5, "batch": "plate"}
         other = {"files": str(tmp_path / "c.h5ad"), "held_out": 0.5}
-        config = self.local(entry, other)
+        config = local(entry, other)
         batches = {name: dataset.batch for name, dataset in config.datasets.items()}
         assert batches == {"a": "plate", "b": "plate", "c": None}
         added = {"ilisi", "graph_connectivity"}
         assert added < {*config.evaluation.scib.metrics}
-        assert not added & {*self.local(other).evaluation.scib.metrics}
+        assert not added & {*local(other).evaluation.scib.metrics}
         # The stored configuration is checked again.
         assert check(yaml.safe_load(as_yaml(config))).evaluation == config.evaluation
         with pytest.raises(UserError, match="ilisi needs a dataset with a batch"):
@@ -176,12 +178,12 @@ class TestLocalFiles:
 
     def test_mmd_of_own_cells_needs_a_pair_of_models(self, tmp_path: Path) -> None:
         (tmp_path / "a.h5ad").touch()
-        corpus = {"source": "local", "local": [{"files": str(tmp_path / "a.h5ad")}]}
+        entry = {"files": str(tmp_path / "a.h5ad")}
         dataset = {"file": str(tmp_path / "a.h5ad"), "label": "kind", "compared": ["mmd"]}
-        options = {"preset": "demo", "corpus": corpus, "datasets": {"other": dataset}}
-        assert Plan(loaded(**options)).datasets_of("mmd") == ["other"]
+        options = {"datasets": {"other": dataset}}
+        assert Plan(local(entry, **options)).datasets_of("mmd") == ["other"]
         with pytest.raises(UserError, match=r"evaluation\.pair: MMD needs a sigmoid and a softmax"):
-            loaded(**options, evaluation={"pair": ["sigmoid_128"]})
+            local(entry, **options, evaluation={"pair": ["sigmoid_128"]})
 
     @pytest.mark.parametrize(
         ("text", "value"), [("0.25", 0.25), ("true", True), ("false", False), ("a=b", "a=b")]
@@ -210,7 +212,7 @@ class TestLocalFiles:
             ([{"files": str(tmp_path)}], "a folder without a 10x matrix; name its files"),
         ]:
             with pytest.raises(UserError, match=words):
-                self.local(*entries)
+                local(*entries)
 
 
 #: Settings that no rule reads, so that a change of them reruns at most tables and figures: places,
@@ -285,12 +287,10 @@ class TestPlan:
         assert changed_rules(before, after, "simulated_heart") == set()
         (tmp_path / "a.h5ad").touch()
         entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
-        corpora = ({"source": "local", "local": [entry | {"label": name}]} for name in "ab")
-        one, two = (Plan(loaded(preset="demo", corpus=corpus)) for corpus in corpora)
+        one, two = (Plan(local(entry | {"label": name})) for name in "ab")
         assert changed_rules(one, two, "a") == {"evaluation_cells"}
         assert of_training(one) == of_training(two)
-        corpora = ({"source": "local", "local": [entry | {"batch": name}]} for name in "ab")
-        one, two = (Plan(loaded(preset="demo", corpus=corpus)) for corpus in corpora)
+        one, two = (Plan(local(entry | {"batch": name})) for name in "ab")
         assert changed_rules(one, two, "a") == {"scib_of_dataset", "umap_of_dataset"}
         assert of_training(one) == of_training(two)
 
@@ -301,8 +301,7 @@ class TestPlan:
         held_out = {"files": str(tmp_path / "b.h5ad"), "held_out": True}
         other = trained | {"layer": "counts"}
         one, two, three = (
-            Plan(loaded(preset="demo", corpus={"source": "local", "local": entries}))
-            for entries in ([trained], [trained, held_out], [other])
+            Plan(local(*entries)) for entries in ([trained], [trained, held_out], [other])
         )
         assert of_training(one) == of_training(two) != of_training(three)
         assert one.held_out_cells("a") == two.held_out_cells("a") != three.held_out_cells("a")

@@ -34,7 +34,7 @@ def corpus(server: Loopback) -> Corpus:
 @pytest.fixture
 def web(corpus: Corpus) -> Web:
     """A client of the server."""
-    return Web.of(corpus)
+    return Web(corpus.download)
 
 
 @pytest.fixture

@@ -36,8 +36,8 @@ def row(server, path) -> ManifestRow:
 
 
 @pytest.fixture
-def downloads(web, tmp_path) -> Downloads:
-    return Downloads(tmp_path / "downloads", web)
+def downloads(corpus, tmp_path) -> Downloads:
+    return Downloads(tmp_path / "downloads", corpus.download)
 
 
 def test_changed_files(downloads, row, server, path):
@@ -97,10 +97,10 @@ def test_files_that_are_not_hdf5_are_refused(downloads, row, server, path):
     assert not list(downloads.folder.glob("0*"))
 
 
-def test_concurrent_downloads(downloads, row, server, path, web):
+def test_concurrent_downloads(downloads, row, server, path, corpus):
     """Jobs that want the same file wait for each other."""
     server.script[path] = ["cut", "cut"]
-    others = [Downloads(downloads.folder, web) for _ in range(3)]
+    others = [Downloads(downloads.folder, corpus.download) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         digests = list(pool.map(lambda other: other.obtain(row), others))
     assert digests == [DIGEST] * 3

@@ -9,7 +9,7 @@ from scsigmoid.corpus.genes import check_shared, real_genes
 from scsigmoid.corpus.h5ad import open_cells
 
 GENES = real_genes()
-IDS, NAMES = [gene.id for gene in GENES], [gene.name for gene in GENES]
+IDS, NAMES = ([gene[key] for gene in GENES] for key in ("gene_id", "feature_name"))
 
 
 @pytest.fixture

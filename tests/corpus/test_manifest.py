@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from corpus.conftest import HEART
 from loopback import uuid
-from stages import build, local_corpus
+from stages import build, configured, local_corpus
 
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.manifest import (
@@ -152,8 +152,9 @@ def test_added_cells(tmp_path, write_h5ad):
     def add(counts):
         path = write_h5ad(counts, name="mine")
         corpus = local_corpus(first, LocalFiles(files=str(path), held_out=True))
-        write_evaluation_row("mine", corpus, datasets, 42, tmp_path / "downloads", row)
-        check_not_trained_on(row, manifest, corpus, datasets, 42)
+        config = configured(corpus, datasets)
+        write_evaluation_row("mine", config, tmp_path / "downloads", row)
+        check_not_trained_on(row, manifest, config)
         return corpus
 
     build(add(others), datasets, tmp_path / "fresh.csv")
@@ -171,8 +172,9 @@ def test_own_file_next_to_another_corpus(config, tmp_path, write_h5ad, counts):
     build(config.corpus, datasets, tmp_path / "m.csv")
     assert "mine" not in {row.dataset for row in read_manifest(tmp_path / "m.csv")}
     row_file = tmp_path / "mine.csv"
-    write_evaluation_row("mine", config.corpus, datasets, 42, tmp_path, row_file)
-    check_not_trained_on(row_file, tmp_path / "m.csv", config.corpus, datasets, 42)
+    both = configured(config.corpus, datasets)
+    write_evaluation_row("mine", both, tmp_path, row_file)
+    check_not_trained_on(row_file, tmp_path / "m.csv", both)
     [mine] = read_manifest(row_file)
     assert (mine.location, mine.held_out, mine.cells) == (str(path), "all", str(len(counts)))
 
@@ -181,9 +183,10 @@ def test_training_files_in_cellxgene(corpus, published, tmp_path):
     build(corpus, HEART, tmp_path / "m.csv")
     trained = next(r for r in read_manifest(tmp_path / "m.csv") if r.role == "training")
     datasets = {**HEART, "mine": Dataset(title="Mine", id=trained.dataset_id)}
+    config = configured(corpus, datasets)
     for name in datasets:
         row = tmp_path / f"{name}.csv"
-        write_evaluation_row(name, corpus, datasets, 42, tmp_path / "downloads", row)
-    check_not_trained_on(tmp_path / "heart.csv", tmp_path / "m.csv", corpus, datasets, 42)
+        write_evaluation_row(name, config, tmp_path / "downloads", row)
+    check_not_trained_on(tmp_path / "heart.csv", tmp_path / "m.csv", config)
     with pytest.raises(UserError, match=rf"file {trained.file} belongs to the dataset"):
-        check_not_trained_on(row, tmp_path / "m.csv", corpus, datasets, 42)
+        check_not_trained_on(row, tmp_path / "m.csv", config)

@@ -4,12 +4,12 @@ import importlib
 from pathlib import Path
 from types import ModuleType
 
-import anndata
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
 from small_models import GENES, write_model
+from stages import write_cells
 
 SCRIPTS = Path(__file__).parents[2] / "docs/measurements/scripts"
 LABELS = {
@@ -35,12 +35,8 @@ def data(tmp_path: Path) -> Path:
         counts = generator.poisson(0.5, (90, len(GENES)))
         for cell, number in enumerate(types):
             counts[cell, 10 * number : 10 * number + 10] += generator.poisson(5, 10)
-        cells = anndata.AnnData(
-            csr_matrix(counts.astype(np.float32)),
-            obs=pd.DataFrame({"cell_type": np.array(labels)[types]}, index=[*map(str, range(90))]),
-            var=pd.DataFrame(index=[*GENES]),
-        )
-        cells.write_h5ad(tmp_path / f"{name}.h5ad")
+        obs = {"cell_type": np.array(labels)[types]}
+        write_cells(tmp_path / f"{name}.h5ad", csr_matrix(counts, dtype=np.float32), obs=obs)
     return tmp_path
 
 

@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import anndata
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import random as random_matrix
+from stages import write_cells
 
 SCRIPTS = Path(__file__).parents[2] / "docs/measurements/scripts"
 
@@ -27,10 +27,7 @@ def run(folder: Path, command: str) -> pd.DataFrame:
 def test_tokens(tmp_path: Path) -> None:
     counts = random_matrix(70, 300, 0.2, "csr", np.float32, random_state=0)
     counts.data = np.ceil(10 * counts.data)
-    adata = anndata.AnnData(counts)
-    adata.var_names = [f"ENSG{gene:011d}" for gene in range(300)]
-    cells = tmp_path / "cells.h5ad"
-    adata.write_h5ad(cells)
+    cells = write_cells(tmp_path / "cells.h5ad", counts)
     rows = run(tmp_path, f"timing.py tokens {cells} --copies 1 3 --repetitions 1")
     assert rows["step"].tolist() == ["statistics", "tokens"] * 2
     assert rows["cells"].tolist() == [70, 70, 210, 210]

@@ -29,9 +29,8 @@ HALF, SIZE = len(OLD) // 2, len(OLD)
 @pytest.fixture
 def web(server: Loopback) -> Web:
     """A client with three attempts and without pauses between them."""
-    corpus = load(overrides={"preset": "paper"}).corpus
-    quick = corpus.download.model_copy(update={"attempts": 3, "timeout": 1.5, "longest_pause": 0})
-    return Web(HOSTS, quick)
+    quick = {"hosts": HOSTS, "attempts": 3, "timeout": 1.5, "longest_pause": 0}
+    return Web(load(overrides={"preset": "paper"}).corpus.download.model_copy(update=quick))
 
 
 @pytest.fixture
@@ -129,7 +128,7 @@ def test_a_file_that_changes_at_its_source_does_not_delete_its_download(
     with h5py.File(tmp_path / "source.h5", "w") as file:
         file["values"] = [1]
     content = (tmp_path / "source.h5").read_bytes()
-    downloads, path = Downloads(tmp_path / "downloads", web), server.add(1, content)
+    downloads, path = Downloads(tmp_path / "downloads", web.settings), server.add(1, content)
     row = ManifestRow(
         file="a", role="training", source="cellxgene", bytes=str(len(content)),
         location=server.address + path, dataset_version_id=uuid(1001),

@@ -12,7 +12,7 @@ from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.errors import UserError
 
 GENES = real_genes()
-IDS, NAMES = [gene.id for gene in GENES], [gene.name for gene in GENES]
+IDS, NAMES = ([gene[key] for gene in GENES] for key in ("gene_id", "feature_name"))
 MADE_UP = [f"ENSG9{index:010d}" for index in range(100)]
 SYMBOLS = [f"SIM{index}" for index in range(100)]
 

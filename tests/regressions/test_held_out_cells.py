@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from stages import local_corpus, make_manifest, write_cells
+from stages import configured, local_corpus, make_manifest, write_cells
 from tenx import tenx_file
 
 from scsigmoid.config.schema import Dataset, LocalFiles
@@ -228,12 +228,10 @@ def test_an_evaluation_dataset_that_is_added_later(write, trained_cells, tmp_pat
     trained = write("trained", filtered, GENES[20:170]), write("mouse", draw(9), MOUSE)
     trained_cells(*trained)
     corpus = local_corpus(*trained, write("added", draw(0), held_out=True))
-    datasets = {"added": Dataset(title="Added")}
-    write_evaluation_row("added", corpus, datasets, 42, tmp_path, tmp_path / "added.csv")
+    config = configured(corpus, {"added": Dataset(title="Added")})
+    write_evaluation_row("added", config, tmp_path, tmp_path / "added.csv")
     with pytest.raises(UserError, match=rf"{N_CELLS} training cells of .*trained\.h5ad"):
-        check_not_trained_on(
-            tmp_path / "added.csv", tmp_path / "manifest.csv", corpus, datasets, 42
-        )
+        check_not_trained_on(tmp_path / "added.csv", tmp_path / "manifest.csv", config)
 
 
 def test_symbols_next_to_ensembl_ids(write, trained_cells):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from configurations import with_settings
 from loopback import HOSTS, Loopback, uuid
-from stages import local_corpus, make_evaluation, make_manifest, make_part, write_cells
+from stages import configured, local_corpus, make_evaluation, make_manifest, make_part, write_cells
 
 from scsigmoid.config.check import load
 from scsigmoid.config.local_files import replaced_files
@@ -81,15 +81,14 @@ def corpus(tmp_path: Path) -> Any:
 def test_the_manifest_of_a_run(damage, corpus, tmp_path):
     make_part(corpus, tmp_path)
     make_evaluation(corpus, "held", DATASETS["held"], tmp_path)
-    check_not_trained_on(tmp_path / "held.csv", tmp_path / "manifest.csv", corpus, DATASETS, 42)
+    config = configured(corpus, DATASETS)
+    check_not_trained_on(tmp_path / "held.csv", tmp_path / "manifest.csv", config)
     write_lock(tmp_path / "manifest.csv", [tmp_path / "part-0"], [], tmp_path / "lock.csv")
     edit(tmp_path / "manifest.csv", damage)
     for job in (
         lambda: make_part(corpus, tmp_path),
         lambda: write_lock(tmp_path / "manifest.csv", [], [], tmp_path / "other.csv"),
-        lambda: check_not_trained_on(
-            tmp_path / "held.csv", tmp_path / "manifest.csv", corpus, DATASETS, 42
-        ),
+        lambda: check_not_trained_on(tmp_path / "held.csv", tmp_path / "manifest.csv", config),
     ):
         with pytest.raises(UserError, match=rf"manifest\.csv: {DAMAGED}.*make it again"):
             job()
@@ -120,11 +119,11 @@ def test_the_row_of_an_evaluation_dataset(damage, corpus, tmp_path):
     cells, metadata = make_evaluation(corpus, "held", DATASETS["held"], tmp_path)
     row = tmp_path / "held.csv"
     edit(row, damage)
-    settings = corpus, 42, tmp_path / "downloads"
+    config = configured(corpus, DATASETS)
     for job in (
-        lambda: fetch_evaluation(row, DATASETS["held"], *settings, cells, metadata, {}),
+        lambda: fetch_evaluation(row, config, tmp_path / "downloads", cells, metadata, {}),
         lambda: write_lock(tmp_path / "manifest.csv", [], [metadata], tmp_path / "lock.csv"),
-        lambda: check_not_trained_on(row, tmp_path / "manifest.csv", corpus, DATASETS, 42),
+        lambda: check_not_trained_on(row, tmp_path / "manifest.csv", config),
     ):
         with pytest.raises(UserError, match=r"held\.csv.* rows instead of 1"):
             job()

@@ -5,12 +5,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 import psutil
@@ -19,6 +17,7 @@ import torch
 import torch.distributed as dist
 from pydantic import TypeAdapter
 from small_training import assert_same_run, changed, train_command
+from waiting import wait_until
 
 from scsigmoid.cli import main
 from scsigmoid.errors import UserError
@@ -129,15 +128,6 @@ def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "scsigmoid", *arguments], stderr=subprocess.PIPE, text=True
     )
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
-    """Wait for a condition and return its value."""
-    end = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < end, "timed out"
-        time.sleep(0.02)
-    return result
 
 
 @pytest.mark.faults

@@ -122,14 +122,8 @@ def test_1600_datasets_make_few_jobs(
     project = make_project({**overrides, "preset": "paper"})
     config = load(overrides=overrides)
     folder = project.folder / "results" / "paper" / "corpus"
-    build_manifest(
-        config.corpus.model_copy(update={"manifest": None}),
-        config.datasets,
-        42,
-        tmp_path / "downloads",
-        folder / "manifest.csv",
-        folder / "manifest.json",
-    )
+    outputs = folder / "manifest.csv", folder / "manifest.json"
+    build_manifest(config, tmp_path / "downloads", *outputs)
     rows = read_manifest(folder / "manifest.csv")
     assert len(rows) == 1600
     assert {row.part for row in rows if row.role == "training"} == {str(p) for p in range(64)}

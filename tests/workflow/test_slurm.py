@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import psutil
 import pytest
 from configurations import store
 from slurm_cluster import Slurm, missing
+from waiting import wait_until
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.config.check import load
@@ -49,15 +49,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     finally:
         os.environ["PATH"] = before
         running.stop()
-
-
-def until(found: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
-    """Wait until ``found`` returns a true value, and return this value."""
-    end = time.monotonic() + seconds
-    while not (result := found()):
-        assert time.monotonic() < end, f"{what} did not appear in time"
-        time.sleep(0.05)
-    return result
 
 
 @contextmanager
@@ -134,7 +125,7 @@ def test_the_demo_runs_through_the_profile(
 
     with submitted(project) as run:
         while len(first) < len(MODELS):
-            model, worker = until(new_worker, "training", seconds=400)
+            model, worker = wait_until(new_worker, seconds=400)
             worker.suspend()  # so that it does not end by itself
             first[model] = number(model)
             assert worker.environ()["CUDA_VISIBLE_DEVICES"] == "0"
@@ -203,16 +194,16 @@ def test_two_nodes_stop_in_time_and_continue(
         *("sbatch", "--parsable", "--partition=gpu", "--nodes=2", "--gpus=2", "--requeue"),
         *("--time=10", f"--output={tmp_path / 'slurm.log'}", "--open-mode=append", str(script)),
     )
-    until(lambda: any(two.glob("checkpoints/step-*.sha256")), "a checkpoint")
+    wait_until(lambda: any(two.glob("checkpoints/step-*.sha256")))
     # The signal that --signal=TERM@300 sends 300 seconds before the time limit.
     cluster.ask("scancel", "--signal=TERM", number)
-    until(lambda: (number, "PENDING") in [(n, s) for n, _, s in cluster.jobs()], "the requeued job")
+    wait_until(lambda: (number, "PENDING") in [(n, s) for n, _, s in cluster.jobs()])
     # The first process writes "SIGTERM", or "a signal" if the other process received it first.
     assert re.search("stopped by (SIGTERM|a signal to another process) after step", log.read_text())
     # Slurm would wait two minutes before it runs the job again. A restart within a second fails,
     # because Slurm revokes the credentials of the first run, and times them to the second.
     cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now+2")
-    until(lambda: (two / "model.safetensors").is_file(), "the model")
+    wait_until(lambda: (two / "model.safetensors").is_file())
     assert "continuing from the checkpoint" in log.read_text()
 
     whole = tmp_path / "whole"

@@ -16,7 +16,7 @@ def content_of(path):
 
 def input_files():
     """Return the paths of the user's files in the configuration, of 10x folders their files."""
-    own = local_files.own_files(CONFIG.corpus, CONFIG.datasets)
+    own = local_files.own_files(CONFIG)
     files = [path for file in own for path in local_files.files_of(file.path)]
     files += map(Path, filter(None, (CONFIG.corpus.manifest, CONFIG.tokens.vocabulary.genes)))
     files += [initial_path(PLAN.initial)] if PLAN.initial else []

@@ -67,8 +67,7 @@ def manifest(
     """List the files of the corpus."""
     from scsigmoid.corpus.manifest import build_manifest
 
-    config, downloads = configuration.config, configuration.downloads
-    lines = build_manifest(config.corpus, config.datasets, config.seed, downloads, output, summary)
+    lines = build_manifest(configuration.config, configuration.downloads, output, summary)
     print(*lines, sep="\n")
 
 
@@ -87,18 +86,15 @@ def fetch(
     from scsigmoid.corpus.manifest import write_evaluation_row
 
     config, downloads = configuration.config, configuration.downloads
-    shared = (config.corpus, config.seed, downloads, output)
     if dataset and metadata:
         if dataset not in config.datasets:
             raise UserError(f"--dataset {dataset}: not one of {', '.join(config.datasets)}")
         needed_cells = Plan(config).needed_cells(dataset)
         row_csv = metadata.with_suffix(".csv")  # manifest with one row, for this dataset
-        write_evaluation_row(
-            dataset, config.corpus, config.datasets, config.seed, downloads, row_csv
-        )
-        fetch_evaluation(row_csv, config.datasets[dataset], *shared, metadata, needed_cells)
+        write_evaluation_row(dataset, config, downloads, row_csv)
+        fetch_evaluation(row_csv, config, downloads, output, metadata, needed_cells)
     elif part.isdecimal() and manifest and not dataset:
-        fetch_part(manifest, int(part), *shared)
+        fetch_part(manifest, int(part), config, downloads, output)
     else:
         raise UserError("fetch: expected --part and --manifest, or --dataset and --metadata")
 
@@ -179,7 +175,7 @@ def tokenize(
     )
     if metadata and manifest:
         row_csv = metadata.with_suffix(".csv")  # written by `fetch`
-        check_not_trained_on(row_csv, manifest, config.corpus, config.datasets, config.seed)
+        check_not_trained_on(row_csv, manifest, config)
         with advised([read_row(row_csv)], config.corpus):
             tokenize_evaluation(cells, metadata, tokenizer, output)
     else:

@@ -31,25 +31,17 @@ def initial_path(name: str) -> Path:
     return PACKAGED[name] if name in PACKAGED else Path(name).expanduser()
 
 
-def read_header(path: str | Path) -> dict[str, Any]:
-    """Return the metadata of a model file. Raise OSError, or ValueError if it is not a model."""
-    return metadata_of(read_tensors(path))
+def read_header(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the metadata of a model file, and dtype and shape of each tensor by name.
 
-
-def read_tensors(path: str | Path) -> Any:
-    """Return the header of a safetensors file: dtype and shape by tensor, and the metadata.
-
-    The package safetensors is not used, because Snakemake may be installed without it.
+    The package safetensors is not used, because Snakemake may be installed without it. Raise
+    OSError, or ValueError if the file is not a model.
     """
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        return json.loads(file.read(min(size, LARGEST_HEADER)))
-
-
-def metadata_of(header: Any) -> dict[str, Any]:
-    """Return the metadata in the header of a model file. Raise ValueError if there are none."""
+        header = json.loads(file.read(min(size, LARGEST_HEADER)))
     try:
-        return dict(json.loads(header["__metadata__"][METADATA_KEY]))
+        return dict(json.loads(header["__metadata__"][METADATA_KEY])), header
     except (KeyError, TypeError) as error:
         raise ValueError("it has no metadata of scsigmoid") from error
 
@@ -77,8 +69,7 @@ def initial_header(name: str) -> dict[str, Any]:
     """Return the metadata of an initial model. Raise a UserError if it is missing or no model."""
     path = initial_path(name)
     try:
-        tensors = read_tensors(path)
-        metadata = metadata_of(tensors)
+        metadata, tensors = read_header(path)
         check_header(metadata, tensors)
         return metadata
     except OSError as error:

@@ -10,7 +10,7 @@ from glob import escape, glob, has_magic
 from os.path import exists, expanduser, join
 from pathlib import Path
 
-from scsigmoid.config.schema import Corpus, Dataset, LocalFiles
+from scsigmoid.config.schema import Config, Dataset, LocalFiles
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.files import sha256
 
@@ -155,10 +155,10 @@ def files_of_datasets(datasets: Mapping[str, Dataset]) -> list[LocalFile]:
     ]
 
 
-def own_files(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[LocalFile]:
+def own_files(config: Config) -> list[LocalFile]:
     """Return all files of the user: from ``corpus.local`` and ``datasets.<name>.file``."""
-    local = expand(corpus.local) if corpus.source == "local" else []
-    return [*local, *files_of_datasets(datasets)]
+    local = expand(config.corpus.local) if config.corpus.source == "local" else []
+    return [*local, *files_of_datasets(config.datasets)]
 
 
 def problem_of(path: Path) -> str:

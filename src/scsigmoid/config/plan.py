@@ -32,8 +32,7 @@ class Plan:
     @cached_property
     def held_out_files(self) -> dict[str, LocalFile]:
         """The user's files with held-out cells, by the name of their dataset."""
-        files = own_files(self.config.corpus, self.config.datasets)
-        return {file.dataset: file for file in files if file.dataset}
+        return {file.dataset: file for file in own_files(self.config) if file.dataset}
 
     @property
     def study_dataset(self) -> str | None:
@@ -130,7 +129,7 @@ class Plan:
         or not a model, return an empty list.
         """
         try:
-            metadata = read_header(path)
+            metadata, _ = read_header(path)
         except (OSError, ValueError):
             return []
         defaults = {

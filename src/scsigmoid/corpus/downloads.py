@@ -18,6 +18,7 @@ from pathlib import Path
 import requests
 from filelock import FileLock
 
+from scsigmoid.config.schema import Download
 from scsigmoid.corpus.metadata import ManifestRow, check_identifier, one_line
 from scsigmoid.corpus.web import Transient, Web, check_status, content_length
 from scsigmoid.errors import UserError
@@ -37,9 +38,9 @@ STRONG_ETAG = r'"[\x21\x23-\x7e]*"'
 class Downloads:
     """The folder of downloads."""
 
-    def __init__(self, folder: str | Path, web: Web) -> None:
+    def __init__(self, folder: str | Path, settings: Download) -> None:
         self.folder = Path(folder).absolute()
-        self.web = web
+        self.web = Web(settings)
 
     def path(self, row: ManifestRow) -> Path:
         """Return the path of the file of a manifest row."""

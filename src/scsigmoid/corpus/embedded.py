@@ -153,7 +153,7 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
         warnings.simplefilter("ignore")  # the file has an old format
         adata = scanpy.datasets.pbmc68k_reduced()
     genes = real_genes()
-    columns = adata.raw.var_names.get_indexer([gene.symbol for gene in genes])
+    columns = adata.raw.var_names.get_indexer([gene["symbol"] for gene in genes])
     totals = adata.obs["n_counts"].to_numpy(dtype=np.float64)
     counts = recover_counts(adata.raw.X.toarray(), totals)[:, columns]
     order = np.random.default_rng(derive(seed, "embedded", "pbmc68k")).permutation(REAL_CELLS)
@@ -165,7 +165,7 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
         "tissue": "blood",
         **REQUIRED_OBS,
     }
-    ids, names = [gene.id for gene in genes], [gene.name for gene in genes]
+    ids, names = ([gene[key] for gene in genes] for key in ("gene_id", "feature_name"))
     return CellTable(counts[rows], ids, names, obs, REAL_TITLE)
 
 
@@ -215,8 +215,8 @@ def simulate(
     cell_types = list(tissue_of_type)
     real = real_genes()[: sizes.genes]
     made_up = range(sizes.genes - len(real))
-    ids = [*(gene.id for gene in real), *(f"ENSG9{index:010d}" for index in made_up)]
-    names = [*(gene.name for gene in real), *(f"SIM{index}" for index in made_up)]
+    ids = [*(gene["gene_id"] for gene in real), *(f"ENSG9{index:010d}" for index in made_up)]
+    names = [*(gene["feature_name"] for gene in real), *(f"SIM{index}" for index in made_up)]
     base, weights = draw_genes(sizes, seed)
     generator = np.random.default_rng(derive(seed, "simulated", "cells", name))
     frequency = np.linspace(1.0, 0.5, len(cell_types))

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from scsigmoid.config.local_files import fingerprint
-from scsigmoid.config.schema import Corpus, Dataset
+from scsigmoid.config.schema import Config, Corpus
 from scsigmoid.corpus import embedded
 from scsigmoid.corpus.cell_types import cell_types, check_enough, choose_label
 from scsigmoid.corpus.downloads import Downloads
@@ -27,7 +27,6 @@ from scsigmoid.corpus.metadata import (
     write_manifest,
 )
 from scsigmoid.corpus.tenx import convert_tenx, is_tenx
-from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_folder, atomic_path, check_folder, sha256, write_json
 from scsigmoid.progress import log
@@ -36,8 +35,7 @@ from scsigmoid.progress import log
 def fetch_part(
     manifest: str | Path,
     part: int,
-    corpus: Corpus,
-    seed: int,
+    config: Config,
     downloads_folder: str | Path,
     output_folder: str | Path,
 ) -> None:
@@ -50,19 +48,19 @@ def fetch_part(
         UserError: if a file cannot be downloaded or read, or too many have no raw counts. The
             other files are downloaded nevertheless.
     """
-    if not 0 <= part < corpus.parts:
-        raise UserError(f"part {part}: expected a number from 0 to {corpus.parts - 1}")
+    if not 0 <= part < config.corpus.parts:
+        raise UserError(f"part {part}: expected a number from 0 to {config.corpus.parts - 1}")
     check_folder(Path(output_folder), FILES)
     training = [row for row in read_manifest(manifest) if row.role == "training"]
     rows = [row for row in training if row.part == str(part)]
-    downloads = Downloads(downloads_folder, Web.of(corpus))
+    downloads = Downloads(downloads_folder, config.corpus.download)
     digests = download_all(rows, downloads)
-    with atomic_folder(output_folder, FILES) as folder, advised(rows, corpus):
+    with atomic_folder(output_folder, FILES) as folder, advised(rows, config.corpus):
         completed = []
         for row in rows:
             path = folder / f"{row.file}.h5ad"
             try:
-                provide(row, corpus, seed, downloads, path)
+                provide(row, config, downloads, path)
                 completed.append(complete_row(row, path, digests.get(row.file, "")))
             except NoCountsError as error:
                 if row.source != "cellxgene":
@@ -126,7 +124,7 @@ def raw_files(
     If ``last``, no later job reads the downloads of the part, so they are deleted after the block,
     unless ``corpus.download.keep_files`` is true.
     """
-    downloads = Downloads(downloads_folder, Web.of(corpus))
+    downloads = Downloads(downloads_folder, corpus.download)
     rows = [row for row in read_part(part_folder) if row.source == "cellxgene"]
     links = {row.file: Path(part_folder, f"{row.file}.h5ad") for row in rows}
     missing = [row for row in rows if row.role == "training" and not links[row.file].exists()]
@@ -143,9 +141,7 @@ def raw_files(
 
 def fetch_evaluation(
     row_file: str | Path,
-    dataset: Dataset,
-    corpus: Corpus,
-    seed: int,
+    config: Config,
     downloads_folder: str | Path,
     output_h5ad: str | Path,
     output_json: str | Path,
@@ -157,15 +153,16 @@ def fetch_evaluation(
     :func:`~.cell_types.check_enough`.
     """
     row = read_row(row_file)
+    dataset = config.datasets[row.dataset]
     # Do not replace files that are not an earlier output.
     if Path(output_json).exists():
         read_metadata(output_json)  # raises an error for another JSON file
     elif Path(output_h5ad).exists():
         raise UserError(f"{output_h5ad}: exists, but {output_json} does not; name a new file")
-    downloads = Downloads(downloads_folder, Web.of(corpus))
+    downloads = Downloads(downloads_folder, config.corpus.download)
     digests = download_all([row], downloads)
-    with atomic_path(output_h5ad) as path, advised([row], corpus):
-        provide(row, corpus, seed, downloads, path)
+    with atomic_path(output_h5ad) as path, advised([row], config.corpus):
+        provide(row, config, downloads, path)
         cells = open_cells(path, title=row.location)
         label = choose_label(cells, row.dataset, dataset)
         check_enough(cells.title, cell_types(cells, label, dataset.types), **needed)
@@ -183,7 +180,7 @@ def fetch_evaluation(
     write_json(output_json, asdict(metadata))
 
 
-def provide(row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, path: Path) -> None:
+def provide(row: ManifestRow, config: Config, downloads: Downloads, path: Path) -> None:
     """Write embedded cells to ``path``, link a download, or link, convert or copy a local file.
 
     Raise an error if a local file changed since the manifest was made.
@@ -192,7 +189,7 @@ def provide(row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, p
     if row.source == "cellxgene":
         path.symlink_to(downloads.path(row))
     elif row.source == "embedded":
-        embedded.write_embedded(row.location, corpus.embedded, seed, path)
+        embedded.write_embedded(row.location, config.corpus.embedded, config.seed, path)
     else:
         local = Path(row.location)
         if not local.exists():

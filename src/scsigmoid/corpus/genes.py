@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,8 @@ VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
 ENSEMBL_GENE = re.compile(r"(ENS[A-Z]*G)\d+")
 ORGANISMS = {"ENSG": "Homo sapiens", "ENSMUSG": "Mus musculus"}
 FOREIGN = ("ERCC-", "ENSSASG")  # prefixes of ids: spike-ins, and genes of SARS-CoV-2
-# Columns of `var` that state whether a feature is a gene, in this order.
-KINDS = ("feature_biotype", "feature_types", "feature_type")
+# Columns of `var` with the kind of a feature, besides CELLxGENE's feature_biotype, in this order.
+KINDS = ("feature_types", "feature_type")
 # Names of columns of `var` with gene symbols, in lower case and by preference. All but the first,
 # which is CELLxGENE's, are only used if the index has Ensembl ids.
 SYMBOLS = (
@@ -319,7 +319,7 @@ def are_genes(var: Frame, title: str) -> NDArray[np.bool_]:
         biotypes = var.read("feature_biotype")
         if set(biotypes) <= CELLXGENE_BIOTYPES:
             return np.asarray(biotypes != "spike-in", dtype=bool)
-    name = next((name for name in KINDS[1:] if name in var), None)
+    name = next((name for name in KINDS if name in var), None)
     if name is None:
         return np.ones(len(var), dtype=bool)
     types = var.read(name)
@@ -410,7 +410,7 @@ def with_shared_ids(local_files: Mapping[Path, AnyGenes]) -> dict[Path, AnyGenes
 
 def compare_genes(local_files: Mapping[Path, Genes]) -> None:
     """Compare the genes of each file with the files that have more genes, and with GENCODE."""
-    human = {gene.id: gene.name for gene in real_genes()}  # 760 genes of GENCODE
+    human = {gene["gene_id"]: gene["feature_name"] for gene in real_genes()}  # 760 genes of GENCODE
     known: dict[str, str] = {}
     larger: list[Path] = []
     for path, file in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
@@ -500,18 +500,12 @@ def normalize(name: str) -> str:
     return name.casefold().replace("-", ".")
 
 
-class RealGene(NamedTuple):
-    """A human gene in scanpy's pbmc68k_reduced."""
+def real_genes() -> list[dict[str, str]]:
+    """Return the genes in scanpy's pbmc68k_reduced that have an Ensembl id (760 of 765).
 
-    symbol: str  # in pbmc68k_reduced
-    id: str  # Ensembl id
-    name: str  # in GENCODE v44
-
-
-def real_genes() -> list[RealGene]:
-    """Return the genes in scanpy's pbmc68k_reduced that have an Ensembl id (760 of 765)."""
-    rows = read_table("pbmc68k_genes.csv")
-    return [RealGene(row["symbol"], row["gene_id"], row["feature_name"]) for row in rows]
+    A gene has ``symbol`` (in this dataset), ``gene_id`` and ``feature_name`` (in GENCODE v44).
+    """
+    return read_table("pbmc68k_genes.csv")
 
 
 @cache

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import LocalFile, fingerprint, own_files, slug
-from scsigmoid.config.schema import Corpus, Dataset
+from scsigmoid.config.schema import Config, Corpus, Dataset
 from scsigmoid.corpus.cell_types import choose_label
 from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions
@@ -53,7 +53,7 @@ from scsigmoid.corpus.selection import (
     summarize,
 )
 from scsigmoid.corpus.tenx import as_h5ad
-from scsigmoid.corpus.web import Absent, Web, check_address
+from scsigmoid.corpus.web import Absent, check_address
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.files import write_json
 from scsigmoid.progress import announce, log
@@ -63,12 +63,7 @@ TRAIN_AGAIN = "train without them (snakemake --forcerun manifest) or remove the 
 
 
 def build_manifest(
-    corpus: Corpus,
-    datasets: Mapping[str, Dataset],
-    seed: int,
-    folder: str | Path,
-    output: str | Path,
-    output_json: str | Path,
+    config: Config, folder: str | Path, output: str | Path, output_json: str | Path
 ) -> list[str]:
     """Write the manifest of a configuration, and its summary as JSON.
 
@@ -76,13 +71,13 @@ def build_manifest(
     Return the summary as lines of text, empty for embedded and local cells.
     """
     summary: dict[str, Any]
+    corpus = config.corpus
     if corpus.source == "embedded":
-        rows, summary = list_embedded(corpus.embedded, datasets), {"origin": corpus.source}
+        rows, summary = list_embedded(corpus.embedded, config.datasets), {"origin": corpus.source}
     elif corpus.source == "local":
-        rows, summary = list_local(own_files(corpus, datasets), datasets, seed)
+        rows, summary = list_local(config)
     else:
-        downloads = Downloads(folder, Web.of(corpus))
-        rows, summary = list_remote(corpus, datasets, seed, downloads)
+        rows, summary = list_remote(config, Downloads(folder, corpus.download))
     check_rows(rows, summary["origin"])
     rows = assign_parts(rows, corpus.parts)
     summary |= summarize(rows)
@@ -94,43 +89,31 @@ def build_manifest(
     return format_summary(summary) if corpus.source == "cellxgene" else []
 
 
-def write_evaluation_row(
-    name: str,
-    corpus: Corpus,
-    datasets: Mapping[str, Dataset],
-    seed: int,
-    folder: str | Path,
-    output: str | Path,
-) -> None:
+def write_evaluation_row(name: str, config: Config, folder: str | Path, output: str | Path) -> None:
     """Write the manifest row of an evaluation dataset to a CSV file.
 
     The row does not depend on the training files, so a dataset can be added without training again.
     """
-    own_file = next((file for file in own_files(corpus, datasets) if file.dataset == name), None)
-    requested = {name: datasets[name]}
+    corpus, dataset = config.corpus, config.datasets[name]
+    own_file = next((file for file in own_files(config) if file.dataset == name), None)
     if own_file is not None:
-        rows, _ = list_file(own_file, datasets, seed)
+        rows, _ = list_file(own_file, config)
     elif corpus.source == "embedded":
-        rows = list_embedded(corpus.embedded, requested)
+        rows = list_embedded(corpus.embedded, {name: dataset})
     else:
-        downloads = Downloads(folder, Web.of(corpus))
+        downloads = Downloads(folder, corpus.download)
         if corpus.manifest is not None:
-            row = read_lock(corpus.manifest, corpus, requested)[-1]  # evaluation rows come last
+            rows = read_lock(corpus.manifest, corpus, {name: dataset})
+            row = rows[-1]  # evaluation rows come last
         else:
-            row = find_evaluation_dataset(Service(corpus.api, downloads.web), name, datasets[name])
+            row = find_evaluation_dataset(Service(corpus.api, downloads.web), name, dataset)
         rows = check_available([row], downloads, f"datasets.{name}", locked=bool(corpus.manifest))
     evaluation = rows[-1:]  # training rows come first
     check_rows(evaluation, f"datasets.{name}")
     write_manifest(output, evaluation)
 
 
-def check_not_trained_on(
-    row_file: str | Path,
-    manifest: str | Path,
-    corpus: Corpus,
-    datasets: Mapping[str, Dataset],
-    seed: int,
-) -> None:
+def check_not_trained_on(row_file: str | Path, manifest: str | Path, config: Config) -> None:
     """Raise an error if cells of an evaluation dataset are among the training cells.
 
     The manifest holds out the datasets that were configured when it was made. If the corpus is
@@ -143,10 +126,10 @@ def check_not_trained_on(
     check_separate(training, {evaluated.dataset: evaluated}, str(manifest), TRAIN_AGAIN)
     key_of = attrgetter("dataset", "location", "held_out", "sha256", "layer", "genes")
     is_unchanged = key_of(evaluated) in map(key_of, rows)
-    if corpus.source != "local" or is_unchanged:
+    if config.corpus.source != "local" or is_unchanged:
         return
     # A new manifest would exclude training cells with the counts of held-out cells.
-    rows_now, _ = list_local(own_files(corpus, datasets), datasets, seed)
+    rows_now, _ = list_local(config)
     excluded_now = {row.location: row.excluded for row in rows_now if row.role == "training"}
     for row in training:
         ranges = excluded_now.get(row.location)
@@ -173,19 +156,14 @@ class LocalCells(NamedTuple):
     held_out: NDArray[np.int64]
 
 
-def list_local(
-    local_files: Sequence[LocalFile], datasets: Mapping[str, Dataset], seed: int
-) -> tuple[list[ManifestRow], dict[str, Any]]:
+def list_local(config: Config) -> tuple[list[ManifestRow], dict[str, Any]]:
     """Return the manifest rows of the user's own files, and entries for the summary."""
-    rows: list[ManifestRow] = []
-    files: list[LocalCells] = []
-    selections = {file.held_out for file in local_files if isinstance(file.held_out, str)}
-    for local in local_files:
-        rows_of_file, file = list_file(local, datasets, seed, sorted(selections))
-        rows += rows_of_file
-        files.append(file)
-    cells_of = with_shared_ids({file.path: file.cells for file in files})
-    files = [file._replace(cells=cells_of[file.path]) for file in files]
+    local_files = own_files(config)
+    selections = sorted({file.held_out for file in local_files if isinstance(file.held_out, str)})
+    listed = [list_file(local, config, selections) for local in local_files]
+    rows = [row for rows_of_file, _ in listed for row in rows_of_file]
+    cells_of = with_shared_ids({file.path: file.cells for _, file in listed})
+    files = [file._replace(cells=cells_of[file.path]) for _, file in listed]
     for number, row in enumerate(rows):
         if row.role == "training":  # with the ids that replace symbols
             organisms = organisms_of(cells_of[Path(row.location)].genes)
@@ -195,28 +173,22 @@ def list_local(
     excluded = {path: cells for path, cells in compared.items() if len(cells.rows)}
     summary: dict[str, Any] = {"origin": "corpus.local"}
     for path, cells in compared.items():
-        numbers = {
-            "excluded": {"held_out": cells.n_held_out, "repeated": cells.n_repeated},
-            "not_compared": {
-                "held_out": cells.n_not_compared_held_out,
-                "training": cells.n_not_compared_training,
-            },
-        }
-        for name, by_role in numbers.items():
-            if any(by_role.values()):
-                summary.setdefault(name, {})[path] = by_role
+        for name in ("excluded", "not_compared"):
+            numbers = getattr(cells, name)
+            if any(numbers.values()):
+                summary.setdefault(name, {})[path] = numbers
     return remove_excluded(with_unique_names(rows), excluded), summary
 
 
 def list_file(
-    local: LocalFile, datasets: Mapping[str, Dataset], seed: int, selections: Sequence[str] = ()
+    local: LocalFile, config: Config, selections: Sequence[str] = ()
 ) -> tuple[list[ManifestRow], LocalCells]:
     """Return the manifest rows of a file, training before evaluation, and its cells.
 
     ``selections`` are as for :func:`~.held_out.warn_of_held_out_values`.
     """
     rows: list[ManifestRow] = []
-    held_out = held_out_text(local.held_out, seed)
+    held_out = held_out_text(local.held_out, config.seed)
     digest, size = fingerprint(local.path)
     with as_h5ad(local.path) as path:
         title = str(local.path)
@@ -246,7 +218,7 @@ def list_file(
             file_name = f"{common.file}_training" if held_out else common.file
             rows.append(replace(common, file=file_name, cells=str(len(training_rows))))
         if local.dataset:
-            name, dataset = local.dataset, datasets[local.dataset]
+            name, dataset = local.dataset, config.datasets[local.dataset]
             held_out_cells = select_role(cells, held_out, "evaluation")
             held_out_rows = held_out_cells.rows
             choose_label(held_out_cells, name, dataset)  # raises if labels or batches are missing
@@ -278,19 +250,19 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
             cells = replace(file.cells, source=H5adFile(path, str(file.path)))
             hashed.append(hash_cells(cells, is_shared, file.training, file.held_out))
     compared = {}
-    for file, excluded in zip(files, exclude_repeated(hashed, shared), strict=True):
-        compared[str(file.path)] = excluded
-        if len(excluded.rows):
+    for file, cells_of_file in zip(files, exclude_repeated(hashed, shared), strict=True):
+        compared[str(file.path)] = cells_of_file
+        if len(cells_of_file.rows):
+            numbers = cells_of_file.excluded
             announce(
                 f"warning: {file.path}: of {len(file.training):,} training cells, "
-                f"{excluded.n_held_out:,} have the same counts as held-out cells and "
-                f"{excluded.n_repeated:,} the same as other training cells; these cells are left "
-                "out"
+                f"{numbers['held_out']:,} have the same counts as held-out cells and "
+                f"{numbers['repeated']:,} the same as other training cells; they are left out"
             )
     # The same comparison among held-out cells only.
     none = np.zeros(0, dtype=np.int64)
     held_out = [replace(file, training=file.held_out, held_out=none) for file in hashed]
-    repeated = [excluded.n_repeated for excluded in exclude_repeated(held_out, shared)]
+    repeated = [cells.excluded["repeated"] for cells in exclude_repeated(held_out, shared)]
     if total := sum(repeated):
         examples = (f"{file.path} ({n:,})" for file, n in zip(files, repeated, strict=True) if n)
         announce(
@@ -300,11 +272,9 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
         )
     n_training = sum(len(file.training) for file in files)
     for name, other in ("held_out", "held-out"), ("training", "training"):
-        cells_of_file = {
-            path: getattr(excluded, f"n_not_compared_{name}") for path, excluded in compared.items()
-        }
-        if total := sum(cells_of_file.values()):
-            examples = (f"{path} ({cells:,})" for path, cells in cells_of_file.items() if cells)
+        numbers = {path: cells.not_compared[name] for path, cells in compared.items()}
+        if total := sum(numbers.values()):
+            examples = (f"{path} ({number:,})" for path, number in numbers.items() if number)
             # Repeated training cells do not bias scores, so they are not shown on the terminal.
             show = announce if name == "held_out" else log
             show(
@@ -336,12 +306,11 @@ def remove_excluded(rows: list[ManifestRow], excluded: Mapping[str, Excluded]) -
     return kept
 
 
-def list_remote(
-    corpus: Corpus, datasets: Mapping[str, Dataset], seed: int, downloads: Downloads
-) -> tuple[list[ManifestRow], dict[str, Any]]:
+def list_remote(config: Config, downloads: Downloads) -> tuple[list[ManifestRow], dict[str, Any]]:
     """Return the manifest rows of CELLxGENE's files or of a lock, and entries for the summary."""
+    corpus = config.corpus
     if corpus.manifest is not None:
-        rows = read_lock(corpus.manifest, corpus, datasets)
+        rows = read_lock(corpus.manifest, corpus, config.datasets)
         rows = check_available(rows, downloads, corpus.manifest, locked=True)
         return rows, {"origin": f"the lock {corpus.manifest}"}
     service = Service(corpus.api, downloads.web)
@@ -355,13 +324,13 @@ def list_remote(
     )
     evaluation = {
         name: find_evaluation_dataset(service, name, dataset)
-        for name, dataset in datasets.items()
+        for name, dataset in config.datasets.items()
         if not dataset.file
     }
     # `versions` lacks the ids in `unavailable`. For them, `select` would raise an error.
     leave_out = [identifier for identifier in corpus.leave_out if identifier not in unavailable]
     corpus = corpus.model_copy(update={"leave_out": leave_out})
-    chosen, held_out, left_out = select(versions, evaluation, corpus, seed)
+    chosen, held_out, left_out = select(versions, evaluation, corpus, config.seed)
     training = [replace(row, snapshot=corpus.snapshot) for row in chosen]
     offered_cells = sum(int(version.row.cells) for version in versions)
     rows = check_available([*training, *evaluation.values()], downloads, origin, locked=False)
@@ -453,7 +422,7 @@ def check_available(
     in a lock, has another size than its row.
     """
     for row in rows:
-        check_address(row.location, downloads.web.hosts)
+        check_address(row.location, downloads.web.settings.hosts)
 
     def check_file(row: ManifestRow) -> ManifestRow | str:
         """Return the row with its size, or the reason why the file cannot be used."""

@@ -78,12 +78,12 @@ class Excluded:
     """Training cells of a file that are not trained on, and cells that could not be compared."""
 
     rows: Rows  # in the file, ascending
-    n_held_out: int  # number of these cells that have the counts of a held-out cell
-    n_repeated: int  # number of these cells that have the counts of another training cell
+    # Numbers of these cells with the counts of a held-out cell ("held_out"), and with the counts of
+    # another training cell ("repeated").
+    excluded: dict[str, int]
     # Numbers of training cells that express too few of the genes that their file shares with a
-    # file with held-out cells, or with another file with training cells.
-    n_not_compared_held_out: int
-    n_not_compared_training: int
+    # file with "held_out" cells, or with another file with "training" cells.
+    not_compared: dict[str, int]
 
 
 def find_shared_genes(genes_of_files: Sequence[Sequence[str]], n_cells: int) -> SharedGenes:
@@ -188,10 +188,14 @@ def exclude_repeated(files: Sequence[HashedFile], shared: SharedGenes) -> list[E
 
     flags = np.array([equals_held_out, is_repeated, blind_to_held_out, blind_to_training])
     ends = np.cumsum(sizes)[:-1]
-    return [
-        Excluded(file.training[of_file[:2].any(axis=0)], *map(int, of_file.sum(axis=1)))
-        for file, of_file in zip(files, np.split(flags, ends, axis=1), strict=True)
-    ]
+    result = []
+    for file, of_file in zip(files, np.split(flags, ends, axis=1), strict=True):
+        held_out, repeated, *blind = of_file.sum(axis=1).tolist()
+        excluded = {"held_out": held_out, "repeated": repeated}
+        not_compared = dict(zip(("held_out", "training"), blind, strict=True))
+        rows = file.training[of_file[:2].any(axis=0)]
+        result.append(Excluded(rows, excluded, not_compared))
+    return result
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 """Files and folders of 10x Genomics, read as h5ad."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from scsigmoid.config.local_files import problem_of, samples_of
+from scsigmoid.config.local_files import LocalFile, problem_of, samples_of
+from scsigmoid.corpus.counts import Cells
+from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.h5ad_writer import storing
 from scsigmoid.corpus.hdf5 import opened
 from scsigmoid.corpus.metadata import one_line
@@ -64,6 +66,13 @@ def convert_tenx(path: Path, output: Path) -> None:
     adata.X = adata.X.tocsr()
     with storing(str(path)):
         adata.write_h5ad(output)
+
+
+def open_h5ad_files(files: Iterable[LocalFile]) -> Iterator[tuple[LocalFile, Cells]]:
+    """Open the user's h5ad files. 10x files are left out, because their conversion takes long."""
+    for file in files:
+        if not is_tenx(file.path):
+            yield file, open_cells(file.path, layer=file.layer, genes=file.genes)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, InvalidHeader, LocationParseError
 from urllib3.util import Retry, Url, parse_url
 
-from scsigmoid.config.schema import Corpus, Download
+from scsigmoid.config.schema import Download
 from scsigmoid.corpus.metadata import as_count, one_line
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, track
@@ -130,14 +130,8 @@ def with_header_limit(connection_class: Any) -> Any:
 class Web:
     """A client with the settings of the configuration."""
 
-    hosts: Sequence[str]  # allowed hosts, also for redirects
-    settings: Download  # attempts, time-outs and number of connections
+    settings: Download
     stopping: threading.Event = field(default_factory=threading.Event)  # set if a thread fails
-
-    @classmethod
-    def of(cls, corpus: Corpus) -> "Web":
-        """Return a client with the settings of a corpus."""
-        return cls(tuple(corpus.download.hosts), corpus.download)
 
     def json(self, url: str, patience: float = 1.0) -> Any:
         """Return the JSON document at an address. ``patience`` is a factor of the timeout."""
@@ -188,7 +182,7 @@ class Web:
             session.stream = True
             session.headers.update(HEADERS)
             for scheme in ("https://", "http://"):
-                session.mount(scheme, AllowedHosts(self.hosts))
+                session.mount(scheme, AllowedHosts(self.settings.hosts))
             timeout = patience * self.settings.timeout
             try:
                 with session.request(method, url, headers=headers, timeout=timeout) as response:

@@ -229,8 +229,7 @@ def find_other_genes(initial: str, corpus: Corpus) -> str:
 
     Raise a UserError if the file of the model is damaged.
     """
-    from scsigmoid.corpus.h5ad import open_cells
-    from scsigmoid.corpus.tenx import is_tenx
+    from scsigmoid.corpus.tenx import open_h5ad_files
     from scsigmoid.model.weights import checksum, load_vocabulary, read
     from scsigmoid.tokens.known_genes import with_known_genes
 
@@ -239,11 +238,8 @@ def find_other_genes(initial: str, corpus: Corpus) -> str:
     metadata, weights, _ = read(path)
     if metadata.get("sha256") != checksum(metadata, weights):
         raise UserError(f"training.initial: {path}: its checksum differs; copy the model again")
-    for file in expand(corpus.local):
-        if is_tenx(file.path):
-            continue
-        with verbosity(False):
-            cells = open_cells(file.path, layer=file.layer, genes=file.genes)
+    with verbosity(False):
+        for _, cells in open_h5ad_files(expand(corpus.local)):
             try:
                 with_known_genes(cells, vocabulary.name_of, vocabulary.retired)
             except UserError as error:

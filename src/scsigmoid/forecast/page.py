@@ -1,6 +1,7 @@
 """The forecast as lines of text."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from scsigmoid.config.plan import Plan
@@ -88,28 +89,25 @@ def disk_line(config: Config, volume: Volume, models: Sequence[Effort]) -> str:
 def training_lines(config: Config, models: Sequence[Effort]) -> Iterator[str]:
     """Yield a table of the models: hours on one device and on all GPUs, steps, sizes, memory."""
     gpus = count_gpus(config)
-    is_gpu = config.device != "cpu"
-    header = ["training", "device hours: " + ", ".join(models[0].hours)]
-    if gpus > 1:
-        header.append(f"on {gpus} GPUs")
-    header += ["parameters", "steps", "checkpoint", *(["GPU memory"] if is_gpu else [])]
-    rows = [header]
-    total = sum_hours([model.hours for model in models])
-    wall = sum_hours([model.wall_hours for model in models])
-    for model in models:
-        row = [model.model, hours_text(model.hours)]
-        if gpus > 1:
-            row.append(hours_text(model.wall_hours))
-        size = CHECKPOINT_BYTES * model.parameters
-        row += [millions(model.parameters), number(model.steps), gigabytes(size)]
-        rows.append(row + ([gigabytes(model.memory_bytes)] if is_gpu else []))
-    rows.append(["all models", hours_text(total)])
-    if gpus > 1:
-        rows[-1].append(hours_text(wall))
-    columns = range(len(header))
-    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in columns]
-    for row in rows:
-        cells = (text.ljust(width) for text, width in zip(row, widths, strict=False))
+    hours = [model.hours for model in models]
+    wall_hours = [model.wall_hours for model in models]
+    total, wall = sum_hours(hours), sum_hours(wall_hours)
+    columns = {
+        "training": [*(model.model for model in models), "all models"],
+        f"device hours: {', '.join(total)}": [*map(hours_text, [*hours, total])],
+        f"on {gpus} GPUs": [*map(hours_text, [*wall_hours, wall])],
+        "parameters": [millions(model.parameters) for model in models],
+        "steps": [number(model.steps) for model in models],
+        "checkpoint": [gigabytes(CHECKPOINT_BYTES * model.parameters) for model in models],
+        "GPU memory": [gigabytes(model.memory_bytes) for model in models],
+    }
+    if gpus == 1:
+        del columns["on 1 GPUs"]
+    if config.device == "cpu":
+        del columns["GPU memory"]
+    widths = [max(map(len, [name, *texts])) for name, texts in columns.items()]
+    for row in [[*columns], *zip_longest(*columns.values(), fillvalue="")]:
+        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
         yield ("  " + "  ".join(cells)).rstrip()
     if gpus > 1:
         measured = rates()["several_gpus"]["measured"]

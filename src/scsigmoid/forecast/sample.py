@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Corpus
-from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import held_out_text, select_role
-from scsigmoid.corpus.tenx import is_tenx
+from scsigmoid.corpus.tenx import is_tenx, open_h5ad_files
 from scsigmoid.progress import verbosity
 from scsigmoid.tokens.known_genes import with_known_genes
 from scsigmoid.tokens.vocabulary import Vocabulary
@@ -38,14 +37,10 @@ def sample_cells(corpus: Corpus, seed: int, vocabulary: Vocabulary | None = None
     If a vocabulary is given, only its genes count. A file that is held out as a whole is sampled,
     too, but its cells are not counted.
     """
-    total, is_total_known = 0, True
+    total, files = 0, expand(corpus.local)
     # Start with one cell of negligible weight, because the files may have no cells to sample.
     lengths, weights = [np.ones(1, np.int64)], [np.full(1, 1e-9)]
-    for file in expand(corpus.local):
-        if is_tenx(file.path):  # not opened, because conversion takes long
-            is_total_known = False
-            continue
-        cells = open_cells(file.path, layer=file.layer, genes=file.genes)
+    for file, cells in open_h5ad_files(files):
         is_counted = np.ones(len(cells.genes), bool)
         if vocabulary:
             with verbosity(False):  # the job that makes the vocabulary logs the shares of genes
@@ -63,5 +58,6 @@ def sample_cells(corpus: Corpus, seed: int, vocabulary: Vocabulary | None = None
             genes_per_cell = np.diff(chunk.counts[:, is_counted].indptr)
             lengths.append(genes_per_cell)
             weights.append(np.full(len(genes_per_cell), cells.n_cells / sampled.n_cells))
-    n_cells = max(1, total) if is_total_known else None  # not 0, because it is a divisor
+    is_known = not any(is_tenx(file.path) for file in files)
+    n_cells = max(1, total) if is_known else None  # not 0, because it is a divisor
     return Sample(n_cells, np.concatenate(lengths), np.concatenate(weights))

@@ -13,11 +13,10 @@ from scsigmoid.corpus.cell_types import choose_label
 from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organism_of, with_shared_ids
-from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import held_out_text, select_role
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS
-from scsigmoid.corpus.tenx import is_tenx
+from scsigmoid.corpus.tenx import is_tenx, open_h5ad_files
 from scsigmoid.forecast.effort import lengths_of, rates
 from scsigmoid.progress import verbosity
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, read_gene_list
@@ -109,22 +108,18 @@ def open_training_cells(config: Config) -> list[Cells] | None:
     if any(is_tenx(file.path) for file in files):
         return None
     with verbosity(False):  # `choose` has already logged the column of genes
-        opened = []
-        for file in files:
-            cells = open_cells(file.path, layer=file.layer, genes=file.genes)
-            held_out = held_out_text(file.held_out, config.seed)
-            opened.append(select_role(cells, held_out, "training"))
-        return opened
+        return [
+            select_role(cells, held_out_text(file.held_out, config.seed), "training")
+            for file, cells in open_h5ad_files(files)
+        ]
 
 
 def check_own_files(config: Config) -> None:
     """Check genes and labels of the user's h5ad files, as the first jobs do. Skip 10x files."""
     cells_of = {}
     with verbosity(False):
-        for file in own_files(config.corpus, config.datasets):
-            if is_tenx(file.path):
-                continue
-            cells = cells_of[file.path] = open_cells(file.path, layer=file.layer, genes=file.genes)
+        for file, cells in open_h5ad_files(own_files(config)):
+            cells_of[file.path] = cells
             if file.dataset:
                 held_out = held_out_text(file.held_out, config.seed)
                 part = select_role(cells, held_out, "evaluation")

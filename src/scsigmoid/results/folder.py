@@ -232,15 +232,17 @@ class Results:
 
     def score_differences(self, dataset: str) -> list[Measurement]:
         """Return the differences of scores between two representations, over splits of cells."""
-        metrics = self.config.evaluation.scib.metrics
-        rows = [row for metric in metrics for row in self.measurements(metric, dataset)]
-        return [row for row in rows if row.compared_with]
+        return [row for row in self.scib_rows(dataset) if row.compared_with]
 
     def scored_donors(self, dataset: str) -> list[str]:
         """Return the donors of a dataset whose cells were scored separately."""
+        groups = {row.group for row in self.scib_rows(dataset)}
+        return sorted(groups - {""})  # "" is the group of all cells
+
+    def scib_rows(self, dataset: str) -> list[Measurement]:
+        """Return the rows of all computed scIB metrics."""
         metrics = self.config.evaluation.scib.metrics
-        rows = [row for metric in metrics for row in self.measurements(metric, dataset)]
-        return sorted({row.group for row in rows} - {""})  # "" is the group of all cells
+        return [row for metric in metrics for row in self.measurements(metric, dataset)]
 
     def umap(self, dataset: str, model: str) -> pd.DataFrame:
         """Return the UMAP coordinates of a model's embeddings: ``x``, ``y`` and ``cell_type``.
@@ -375,6 +377,6 @@ def load_journal(path: Path) -> Journal:
     if not len(columns["step"]):
         raise ValueError("it has no rows")
     model, last = path.with_name("model.safetensors"), columns["step"][-1]
-    if model.is_file() and (steps := read_header(model).get("step", 0)) > last:
+    if model.is_file() and (steps := read_header(model)[0].get("step", 0)) > last:
         raise ValueError(f"it ends at step {last:,} of {steps:,}")
     return Journal(header, columns)

@@ -118,11 +118,6 @@ class Cost:
     hours_ratio: Interval
 
     @property
-    def host_bound(self) -> bool:
-        """Whether the host, not the GPU, limits the steps of sigmoid or of softmax."""
-        return self.sigmoid.host_bound or self.softmax.host_bound
-
-    @property
     def saved_percent(self) -> Interval:
         """The hours that sigmoid saves, in percent of the hours of softmax."""
         return self.hours_ratio.map(lambda ratio: (1 - ratio) * 100)
