@@ -51,6 +51,26 @@ def test_local(counts, write_h5ad, tmp_path, capfd):
     assert "by organism: Homo sapiens 77, Mus musculus 30" in capfd.readouterr().err
 
 
+def test_organism_of_a_file_with_symbols(counts, write_h5ad, tmp_path, capfd):
+    """Its ids are in another file. Its cells were missing in the numbers by organism."""
+    obs, symbols = {"cell_type": ["T cell", "B cell"] * 15}, [f"GENE{n}" for n in range(12)]
+    mouse = [f"ENSMUSG{i:011d}" for i in range(12)]
+    files = {
+        "ids": write_h5ad(counts, obs=obs, name="ids", var={"feature_name": symbols}),
+        "symbols": write_h5ad(counts + 1, genes=symbols, obs=obs, name="symbols"),
+        "mouse": write_h5ad(counts, genes=mouse, obs=obs, name="mouse"),
+    }
+    held_out = {"ids": 0.1}
+    corpus = local_corpus(
+        *(
+            LocalFiles(files=str(path), held_out=held_out.get(name, False))
+            for name, path in files.items()
+        )
+    )
+    build(corpus, {"ids": Dataset(title="Ids")}, tmp_path / "m.csv")
+    assert "by organism: Homo sapiens 57, Mus musculus 30" in capfd.readouterr().err
+
+
 def test_parts_are_balanced():
     generator = np.random.default_rng(0)
     sizes = (generator.lognormal(3, 1, 200) * 1000).astype(int)

@@ -50,3 +50,15 @@ def test_single_cell_type(types, only, counts, write_h5ad):
     cells = open_cells(write_h5ad(counts, obs={"cell_type": types * 15}))
     with pytest.raises(UserError, match=f"all 30 evaluated cells have the cell_type {only}; eval"):
         choose_label(cells, "heart", Dataset(title="Heart", label="cell_type"))
+
+
+def test_several_spellings_of_a_cell_type(counts, write_h5ad, capfd):
+    """They were scored as different types, without a warning."""
+    types = ["B cell", "b cell ", "T cell", "B  cell", "t-cell", None]
+    cells = open_cells(write_h5ad(counts, obs={"cell_type": types * 5}))
+    dataset = {"title": "Heart", "label": "cell_type"}
+    choose_label(cells, "heart", Dataset(**dataset, types=["B cell", "T cell"]))
+    assert "spellings" not in capfd.readouterr().err
+    choose_label(cells, "heart", Dataset(**dataset))
+    warning = f"warning: {cells.title}: 1 cell types of 'cell_type' have several spellings"
+    assert warning in capfd.readouterr().err

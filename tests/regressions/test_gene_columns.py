@@ -132,6 +132,7 @@ FILES_OF_GENES = {
     "mouse ids": [f"ENSMUSG{index:011d}" for index in range(9000)],
     "half": [*(f"ENSG{index:011d}" for index in range(4600)), *(f"GENE{i}" for i in range(4400))],
     "panel": [f"GENE{index}" for index in range(0, 9000, 90)],
+    "ids and symbols": [*(f"ENSG{index:011d}" for index in range(9000)), *("Y_RNA-1", "7SK-1")],
 }
 
 
@@ -143,6 +144,7 @@ FILES_OF_GENES = {
         ("human", "half", "warning: {1}: 4,400 of 9,000 genes are among the 9,000 genes of {0} ("),
         ("panel", "human", "{0}: 100 of 100 genes are in {1}"),
         ("ids", "mouse ids", "{1}: 9,000 genes, such as 'ENSMUSG00000000000'"),
+        ("ids and symbols", "mouse ids", "{1}: 9,000 genes, such as 'ENSMUSG00000000000'"),
     ],
 )
 def test_genes_that_files_share(first, second, line, write_h5ad, capfd):

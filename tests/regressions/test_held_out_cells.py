@@ -244,3 +244,38 @@ def test_symbols_next_to_ensembl_ids(write, trained_cells):
             write("mouse", draw(9), MOUSE),
         )
     assert open_cells(write("copy", draw(0), names).files).n_cells == N_CELLS
+
+
+@pytest.mark.parametrize("genes", [200, 150])
+def test_cells_that_are_held_out_twice(
+    genes: int, write: Write, trained_cells: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Scores counted them twice, without a warning. The advice leads to a run without it."""
+    copy = write("copy", draw(0)[:, :genes], GENES[:genes], held_out=0.5)
+    entries = [write("cells", draw(0), held_out=0.5), copy]
+    trained_cells(*entries)
+    message = "warning: 30 held-out cells have the same counts as other held-out cells"
+    assert message in capfd.readouterr().err
+    for once in ([entries[0]], [entries[0], copy.model_copy(update={"held_out": False})]):
+        rows, _ = trained_cells(*once)
+        assert "other held-out" not in capfd.readouterr().err
+        assert [name for name, cells in rows.items() if cells] == ["cells"]
+
+
+def test_held_out_values_in_training_cells(
+    tmp_path: Path, trained_cells: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Cells of a held-out donor were trained on: in another file, or in another spelling."""
+    donors = {"a": ["D1", "D2", "d2 "], "b": ["D2", "D3", "D3"], "c": ["D1", "D3", "D3"]}
+    for number, (name, values) in enumerate(donors.items()):
+        obs = {"donor_id": values * 20, "cell_type": ["T", "T", "T", "B", "B", "B"] * 10}
+        write_cells(tmp_path / f"{name}.h5ad", draw(number), None, [*GENES], obs)
+    entries = {name: LocalFiles(files=str(tmp_path / f"{name}.h5ad")) for name in donors}
+    held_out = entries["a"].model_copy(update={"held_out": "donor_id=D2"})
+    trained_cells(held_out, entries["b"], entries["c"])
+    warnings = [line for line in capfd.readouterr().err.splitlines() if "donor_id" in line]
+    assert [Path(line.split(": ")[1]).stem for line in warnings] == ["a", "b"]
+    assert "20 training cells have donor_id 'd2 '" in warnings[0]
+    assert "20 training cells have donor_id 'D2'" in warnings[1]
+    with pytest.raises(UserError, match=r"c\.h5ad: no cell has donor_id 'D2'; .* an entry without"):
+        trained_cells(held_out, entries["c"].model_copy(update={"held_out": "donor_id=D2"}))

@@ -1,16 +1,21 @@
 """Journals with lines that were cut, and full disks."""
 
+import json
 from pathlib import Path
 
 import pytest
 from small_training import row
 
 from scsigmoid.errors import UserError
+from scsigmoid.files import METADATA_KEY
+from scsigmoid.results.folder import load_journal
 from scsigmoid.training.journal import (
     COLUMNS,
     LAYER_COLUMNS,
+    Journal,
     Layer,
     append_rows,
+    as_csv,
     begin_layers,
     read_journal,
 )
@@ -56,3 +61,17 @@ def test_damaged_journal(tmp_path, text, problem):
     path.unlink()
     with pytest.raises(UserError, match="train the model first"):
         read_journal(path)
+
+
+def test_a_journal_that_ends_before_its_model(tmp_path):
+    """A journal without its last lines seemed to be complete."""
+    path, model = tmp_path / "journal.csv", tmp_path / "model.safetensors"
+    Journal(path, {}, as_csv([row(step, 3.0) for step in (1, 5)]))
+    for steps in (4, 5, 6):
+        metadata = {METADATA_KEY: json.dumps({"step": steps})}
+        header = json.dumps({"__metadata__": metadata}).encode()
+        model.write_bytes(len(header).to_bytes(8, "little") + header)
+        if steps < 6:
+            assert load_journal(path)["step"].tolist() == [1, 5]
+    with pytest.raises(ValueError, match="it ends at step 5 of 6"):
+        load_journal(path)

@@ -212,3 +212,23 @@ def test_invalid_values(tmp_path):
         with pytest.raises(UserError, match=f"row 2: .* is not a valid {name};") as caught:
             read_manifest(tmp_path / "m.csv")
         assert str(caught.value).isprintable()
+
+
+def test_a_replaced_file_without_training_cells(tmp_path):
+    """All its cells were repeated, so the manifest did not list it, and nothing was made again."""
+    counts = np.random.default_rng(0).poisson(2, (3, 20, 30))
+    names = ("cells", "copy", "other")
+    paths = [
+        write_cells(tmp_path / f"{name}.h5ad", counts[number], obs={"cell_type": ["T", "B"] * 10})
+        for name, number in zip(names, (0, 0, 1), strict=True)
+    ]
+    files = LocalFiles(files=str(paths[0]), held_out=0.5), LocalFiles(files=str(paths[1]))
+    corpus, datasets = local_corpus(*files), {"cells": Dataset(title="Cells")}
+    make_manifest(corpus, datasets, tmp_path)
+    assert replaced_files(tmp_path / "manifest.csv") == []
+    os.utime(paths[2], (0, 0))  # Snakemake compares modification times
+    paths[2].replace(paths[1])
+    assert replaced_files(tmp_path / "manifest.csv") == [paths[1]]
+    make_manifest(corpus, datasets, tmp_path)
+    parts = [row.cells for row in read_manifest(tmp_path / "manifest.csv") if row.part]
+    assert parts == ["10", "20"]

@@ -1,7 +1,11 @@
 """Paths with characters of glob patterns, and hidden files."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
+from permissions import without_privileges
 from stages import write_cells
 
 from scsigmoid.config.check import load
@@ -68,3 +72,30 @@ def test_names_with_other_letters(tmp_path, monkeypatch):
     entries.append({"files": "клетки.h5ad", "held_out": True})
     with pytest.raises(UserError, match=r"клетки\.h5ad: .* 'dataset'.* a-z"):
         load(overrides=overrides)
+
+
+def test_input_files_in_the_home_folder(tmp_path, monkeypatch):
+    """These settings took "~" for the name of a folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "list").touch()
+    corpus, tokens = {"manifest": "~/list"}, {"vocabulary": {"genes": "~/list"}}
+    config = load(overrides={"preset": "small", "corpus": corpus, "tokens": tokens})
+    paths = [config.corpus.manifest, config.tokens.vocabulary.genes]
+    assert paths == [str(tmp_path / "list")] * 2
+
+
+def test_a_missing_file_in_a_folder_that_may_not_be_listed(tmp_path):
+    """The error was that the files of the folder may not be read."""
+    folder = tmp_path / "cells"
+    folder.mkdir()
+    write(tmp_path, "cells/a.h5ad")
+    messages = {0o300: "no such file", 0o600: "its files may not be read"}
+    for mode, message in messages.items():
+        folder.chmod(mode)
+        for name, problem in (("b.h5ad", message), ("*.h5ad", messages[0o600])):
+            entry = f"LocalFiles(files={str(folder / name)!r})"
+            program = f"from scsigmoid.config.local_files import *; expand([{entry}])"
+            command = without_privileges([sys.executable, "-c", program])
+            run = subprocess.run(command, capture_output=True, text=True)
+            assert problem in run.stderr, (mode, name)
+    folder.chmod(0o700)

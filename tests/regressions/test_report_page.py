@@ -548,3 +548,20 @@ def test_colors_of_cell_types_are_different() -> None:
     distances = np.linalg.norm(lab[:, None] - lab, axis=-1)
     assert distances[~np.eye(len(lab), dtype=bool)].min() > 25
     assert len(lab) == 40
+
+
+def test_datasets_without_the_compared_score_are_named() -> None:
+    """The sentences left them out without a word."""
+    rows = [
+        ("a", "sigmoid", "", "logistic", 0.9, None, None),
+        ("a", "pca_log_counts", "", "logistic", 0.8, None, None),
+        ("a", "sigmoid", "pca_log_counts", "logistic", 0.1, 0.05, 0.15),
+        ("b", "sigmoid", "", "leiden_nmi", 0.5, None, None),
+        ("c", "sigmoid", "", "leiden_nmi", 0.5, None, None),
+    ]
+    columns = ["dataset", "model", "compared_with", "metric", "value", "low", "high"]
+    scores = pd.DataFrame(rows, columns=columns)
+    scores["title"] = "Blood " + scores["dataset"]
+    note = "Without logistic accuracy (fewer than two types have 10 cells): Blood b, Blood c."
+    assert recommendations(scores).endswith(f" {note}")
+    assert "Without" not in recommendations(scores[:3])

@@ -148,7 +148,13 @@ def test_an_evaluation_file_that_is_wrong_at_its_source(
     arguments = [f"--{name}={tmp_path / file}" for name, file in options.items()]
     assert main(["tokenize", *arguments]) == 1
     message = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(r"1002\.h5ad: X has 1\.5 in row 20.* set datasets\.heart\.id to", message)
+    advice = r"set datasets\.heart\.id to another dataset"
+    assert re.search(rf"1002\.h5ad: X has 1\.5 in row 20.* {advice}$", message)
+    # The other dataset is not in the lock.
+    locked = changed.corpus.model_copy(update={"manifest": "lock.csv"})
+    (tmp_path / "config.yaml").write_text(as_yaml(changed.model_copy(update={"corpus": locked})))
+    assert main(["tokenize", *arguments]) == 1
+    assert re.search(rf"{advice} and remove corpus\.manifest$", capsys.readouterr().err.strip())
     assert not (tmp_path / "tokens").exists()
 
 
@@ -310,7 +316,9 @@ def test_a_lock_must_fit_the_configuration(lock, tmp_path):
         with pytest.raises(UserError, match=message):
             build(lock, HEART, tmp_path / "m.csv")
     write_manifest(lock.manifest, [first, heart])
-    with pytest.raises(UserError, match="evaluation dataset 'lung' is missing; make the lock"):
+    with pytest.raises(
+        UserError, match=r"'lung' is missing; make the lock .*remove corpus\.manifest"
+    ):
         build(lock, {"lung": Dataset(title="Lung")}, tmp_path / "m.csv")
     with pytest.raises(UserError, match=f"evaluation dataset 'heart' is not {uuid(9)}; correct"):
         build(lock, {"heart": Dataset(title="Heart", id=uuid(9))}, tmp_path / "m.csv")

@@ -613,3 +613,13 @@ def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_
         {"corpus": {"source": "local", "local": [{"files": str(bad), "held_out": 0.5}]}}
     )
     assert f"scsigmoid: error: {bad}" in project.failure("corpus")
+
+
+def test_an_error_without_a_file(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message was "None: None"."""
+
+    def load(**options: Any) -> None:
+        raise OSError("too many links")
+
+    monkeypatch.setattr("scsigmoid.config.check.load", load)  # the run is a forked process
+    assert project.error("-n").startswith("scsigmoid: error: too many links; ")

@@ -100,7 +100,8 @@ try:
 except UserError as error:
     stop(error)
 except OSError as error:  # for example in a folder of another user
-    stop(f"{error.filename}: {error.strerror}; change its permissions, or choose another place")
+    problem = f"{error.filename}: {error.strerror}" if error.filename else error
+    stop(f"{problem}; change its permissions, or choose another place")
 except ModuleNotFoundError as error:  # of the modules that read own files
     stop(missing_module(error))
 

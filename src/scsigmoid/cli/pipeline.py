@@ -176,7 +176,7 @@ def tokenize(
     if metadata and manifest:
         row_csv = metadata.with_suffix(".csv")  # written by `fetch`
         check_not_trained_on(row_csv, manifest, config)
-        with advised([read_row(row_csv)]):
+        with advised([read_row(row_csv)], config.corpus):
             tokenize_evaluation(cells, metadata, tokenizer, output)
     else:
         # No later job reads the files, so downloads may be deleted.

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from glob import escape, glob
+from glob import escape, glob, has_magic
 from os.path import exists, expanduser, join
 from pathlib import Path
 
@@ -103,7 +103,9 @@ def find_paths(pattern: str) -> list[Path]:
     if exists(path):
         return [path]
     folder = next(filter(exists, path.parents), Path())
-    if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+    # Only a pattern needs the list of the folder's files.
+    needed = os.X_OK | (os.R_OK if has_magic(path.relative_to(folder).parts[0]) else 0)
+    if folder.is_dir() and not os.access(folder, needed):
         raise UserError(f"{folder}: its files may not be read; change its permissions")
     rest = f"{path.relative_to(folder)}{'/' * pattern.endswith('/')}"
     return sorted(map(Path, glob(join(escape(str(folder)), rest), recursive=True)))

@@ -5,6 +5,7 @@ that nothing is set: a setting with this value is left out of all comparisons of
 """
 
 import re
+from os.path import expanduser
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -71,6 +72,8 @@ FractionOrZero = Annotated[float, Field(ge=0, lt=1), NUMBER]
 Text = Annotated[
     str, Field(pattern=r"^[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$"), expecting("text on one line")
 ]
+# The text begins with "~" for the user's home folder.
+InputFile = Annotated[Text, AfterValidator(expanduser)]
 Distinct = Annotated[list[T], DISTINCT]
 DistinctNotEmpty = Annotated[list[T], Field(min_length=1), DISTINCT]
 Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER.pattern}$"), expecting("a CELLxGENE id")]
@@ -204,7 +207,7 @@ class Corpus(Section):
     ``rna`` means the assays in ``src/scsigmoid/corpus/rna_assays.csv``. ``null`` means all."""
     leave_out: list[Identifier]
     """CELLxGENE ids of datasets or dataset versions that are not trained on."""
-    manifest: Text | None
+    manifest: InputFile | None
     """Lock file of an earlier run, to use the same files. ``null`` asks the service for files."""
     api: Text
     """Address of the curation API of CELLxGENE Discover."""
@@ -257,7 +260,7 @@ class Dataset(Section):
 class VocabularyChoice(Section):
     """Selection of the genes that get a token."""
 
-    genes: Text | None
+    genes: InputFile | None
     """File with one gene id per line. Exactly these genes get tokens. Genes that no training cell
     expresses have a median of 1. ``null`` selects genes by the other settings."""
     sizes: dict[Literal["Homo sapiens", "Mus musculus", "other"], CountOrZero] | None

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.genes import Strings, check_column
-from scsigmoid.errors import UserError
+from scsigmoid.corpus.metadata import without_spelling
+from scsigmoid.errors import UserError, first_few
 from scsigmoid.progress import log, warn
 from scsigmoid.records.measurements import ABSENT as ABSENT
 
@@ -83,7 +84,16 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
         only = ", ".join(map(repr, present)) or "none"
         raise UserError(
             f"{cells.title}: all {cells.n_cells} evaluated cells have the {chosen} {only}; "
-            "evaluation needs at least two cell types"
+            "evaluation needs at least two cell types; set 'label' to another column, or hold out "
+            "other cells"
+        )
+    by_spelling: dict[str, list[str]] = {}
+    for cell_type in sorted(present):
+        by_spelling.setdefault(without_spelling(cell_type), []).append(cell_type)
+    if alike := [names for names in by_spelling.values() if len(names) > 1]:
+        warn(
+            f"{cells.title}: {len(alike)} cell types of {chosen!r} have several spellings, which "
+            f"count as different types ({first_few(map(repr, alike[0]))}); use one spelling"
         )
     types_in_file = cell_types(cells, chosen)  # as the file spells them
     without_type = int((types_in_file == "").sum())

@@ -27,7 +27,10 @@ from scsigmoid.progress import log
 from scsigmoid.records.identity import FINGERPRINT
 
 #: How to continue without a file, for messages.
-LEAVE_OUT = "name its id in corpus.leave_out (evaluation datasets: set another datasets.<name>.id)"
+LEAVE_OUT = (
+    "name its id in corpus.leave_out (evaluation datasets: set another datasets.<name>.id, without "
+    "corpus.manifest)"
+)
 # A weak ETag (W/"...") does not promise the same bytes.
 STRONG_ETAG = r'"[\x21\x23-\x7e]*"'
 

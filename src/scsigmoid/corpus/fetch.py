@@ -55,7 +55,7 @@ def fetch_part(
     rows = [row for row in training if row.part == str(part)]
     downloads = Downloads(downloads_folder, config.corpus.download)
     digests = download_all(rows, downloads)
-    with atomic_folder(output_folder, FILES) as folder, advised(rows):
+    with atomic_folder(output_folder, FILES) as folder, advised(rows, config.corpus):
         completed = []
         for row in rows:
             path = folder / f"{row.file}.h5ad"
@@ -97,7 +97,7 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
 
 
 @contextmanager
-def advised(rows: Iterable[ManifestRow]) -> Iterator[None]:
+def advised(rows: Iterable[ManifestRow], corpus: Corpus) -> Iterator[None]:
     """Add how to continue to an error about a remote file, which the user cannot correct."""
     try:
         yield
@@ -108,6 +108,7 @@ def advised(rows: Iterable[ManifestRow]) -> Iterator[None]:
                 remedy = f"name {row.dataset_version_id} in corpus.leave_out"
                 if row.role == "evaluation":
                     remedy = f"set datasets.{row.dataset}.id to another dataset"
+                    remedy += " and remove corpus.manifest" if corpus.manifest else ""
                 raise UserError(
                     f"{error}; to continue without this file of CELLxGENE, {remedy}"
                 ) from error
@@ -131,7 +132,7 @@ def raw_files(
     for row in missing:
         links[row.file].unlink(missing_ok=True)
         links[row.file].symlink_to(downloads.path(row))
-    with advised(rows):
+    with advised(rows, corpus):
         yield
     if last and not corpus.download.keep_files:
         for row in rows:
@@ -160,7 +161,7 @@ def fetch_evaluation(
         raise UserError(f"{output_h5ad}: exists, but {output_json} does not; name a new file")
     downloads = Downloads(downloads_folder, config.corpus.download)
     digests = download_all([row], downloads)
-    with atomic_path(output_h5ad) as path, advised([row]):
+    with atomic_path(output_h5ad) as path, advised([row], config.corpus):
         provide(row, config, downloads, path)
         cells = open_cells(path, title=row.location)
         label = choose_label(cells, row.dataset, dataset)

@@ -415,7 +415,10 @@ def compare_genes(local_files: Mapping[Path, Genes]) -> None:
     larger: list[Path] = []
     for path, file in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
         check_names(file, human, str(path), "GENCODE")
-        if comparable := find_comparable(file.genes, known):
+        comparable = find_comparable(file.genes, known)
+        # In files with Ensembl ids, a few genes without an id are no reason to compare organisms.
+        has_symbols = any(not has_ids(local_files[other].genes) for other in larger)
+        if has_symbols or any(map(is_id, comparable)):
             example = next(other for other in larger if comparable & {*local_files[other].genes})
             others = f"{example} and other files" if len(larger) > 1 else f"{example}"
             check_shared(file, known, str(path), others)

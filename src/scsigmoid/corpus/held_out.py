@@ -1,6 +1,7 @@
 """Training and held-out cells of files, as the manifest divides them."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -9,8 +10,9 @@ import numpy as np
 from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.genes import check_column
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.metadata import ManifestRow, are_in_ranges, read_part
-from scsigmoid.errors import UserError
+from scsigmoid.corpus.metadata import ManifestRow, are_in_ranges, read_part, without_spelling
+from scsigmoid.errors import UserError, first_few
+from scsigmoid.progress import announce
 from scsigmoid.seeds import derive
 
 # Text in the manifest for a random share of the cells (see held_out_text).
@@ -56,13 +58,33 @@ def select_role(cells: Cells, held_out: str, role: Role) -> Cells:
         is_held_out = values == value
         if not is_held_out.any():
             known = ", ".join(sorted({*values.tolist()} - {""})[:8])
-            raise UserError(f"{cells.title}: no cell has {name} {value!r}; its values: {known}")
+            raise UserError(
+                f"{cells.title}: no cell has {name} {value!r}; its values: {known}; correct "
+                "held_out, or list this file in an entry without it"
+            )
     selected = cells.select(is_held_out if role == "evaluation" else ~is_held_out)
     if not selected.n_cells:
         raise UserError(
             f"{cells.title}: held_out {held_out!r} leaves no cell for {role}; choose other cells"
         )
     return selected
+
+
+def warn_of_held_out_values(training: Cells, selections: Iterable[str]) -> None:
+    """Warn if training cells have a value that is held out in another spelling or another file.
+
+    ``selections`` are manifest texts of :func:`held_out_text` such as ``donor_id=D4``.
+    """
+    for selection in selections:
+        name, _, value = selection.partition("=")
+        values = training.obs([name])[name].tolist()
+        held_out = [text for text in values if without_spelling(text) == without_spelling(value)]
+        if held_out:
+            announce(
+                f"warning: {training.title}: {len(held_out):,} training cells have {name} "
+                f"{first_few(map(repr, sorted({*held_out})))}, but held_out is {selection!r}; hold "
+                "them out, too, if they are of the same origin"
+            )
 
 
 def cells_of(

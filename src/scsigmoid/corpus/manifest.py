@@ -22,7 +22,7 @@ from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organisms_of, with_shared_ids
 from scsigmoid.corpus.h5ad import H5adFile, open_cells
-from scsigmoid.corpus.held_out import held_out_text, select_role
+from scsigmoid.corpus.held_out import held_out_text, select_role, warn_of_held_out_values
 from scsigmoid.corpus.metadata import (
     ManifestRow,
     are_in_ranges,
@@ -58,6 +58,7 @@ from scsigmoid.errors import UserError, first_few
 from scsigmoid.files import write_json
 from scsigmoid.progress import announce, log
 
+LOCK_AGAIN = "make the lock again (remove corpus.manifest)"
 TRAIN_AGAIN = "train without them (snakemake --forcerun manifest) or remove the dataset"
 
 
@@ -157,10 +158,16 @@ class LocalCells(NamedTuple):
 
 def list_local(config: Config) -> tuple[list[ManifestRow], dict[str, Any]]:
     """Return the manifest rows of the user's own files, and entries for the summary."""
-    listed = [list_file(local, config) for local in own_files(config)]
+    local_files = own_files(config)
+    selections = sorted({file.held_out for file in local_files if isinstance(file.held_out, str)})
+    listed = [list_file(local, config, selections) for local in local_files]
     rows = [row for rows_of_file, _ in listed for row in rows_of_file]
     cells_of = with_shared_ids({file.path: file.cells for _, file in listed})
     files = [file._replace(cells=cells_of[file.path]) for _, file in listed]
+    for number, row in enumerate(rows):
+        if row.role == "training":  # with the ids that replace symbols
+            organisms = organisms_of(cells_of[Path(row.location)].genes)
+            rows[number] = replace(row, organism=" || ".join(organisms))
     compare_genes({file.path: file.cells for file in files})
     compared = find_repeated(files)
     excluded = {path: cells for path, cells in compared.items() if len(cells.rows)}
@@ -173,8 +180,13 @@ def list_local(config: Config) -> tuple[list[ManifestRow], dict[str, Any]]:
     return remove_excluded(with_unique_names(rows), excluded), summary
 
 
-def list_file(local: LocalFile, config: Config) -> tuple[list[ManifestRow], LocalCells]:
-    """Return the manifest rows of a file, training before evaluation, and its cells."""
+def list_file(
+    local: LocalFile, config: Config, selections: Sequence[str] = ()
+) -> tuple[list[ManifestRow], LocalCells]:
+    """Return the manifest rows of a file, training before evaluation, and its cells.
+
+    ``selections`` are as for :func:`~.held_out.warn_of_held_out_values`.
+    """
     rows: list[ManifestRow] = []
     held_out = held_out_text(local.held_out, config.seed)
     digest, size = fingerprint(local.path)
@@ -200,7 +212,9 @@ def list_file(local: LocalFile, config: Config) -> tuple[list[ManifestRow], Loca
         )
         training_rows = held_out_rows = np.zeros(0, dtype=np.int64)
         if held_out != "all":
-            training_rows = select_role(cells, held_out, "training").rows
+            training_cells = select_role(cells, held_out, "training")
+            warn_of_held_out_values(training_cells, selections)
+            training_rows = training_cells.rows
             file_name = f"{common.file}_training" if held_out else common.file
             rows.append(replace(common, file=file_name, cells=str(len(training_rows))))
         if local.dataset:
@@ -245,6 +259,17 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
                 f"{numbers['held_out']:,} have the same counts as held-out cells and "
                 f"{numbers['repeated']:,} the same as other training cells; they are left out"
             )
+    # The same comparison among held-out cells only.
+    none = np.zeros(0, dtype=np.int64)
+    held_out = [replace(file, training=file.held_out, held_out=none) for file in hashed]
+    repeated = [cells.excluded["repeated"] for cells in exclude_repeated(held_out, shared)]
+    if total := sum(repeated):
+        examples = (f"{file.path} ({n:,})" for file, n in zip(files, repeated, strict=True) if n)
+        announce(
+            f"warning: {total:,} held-out cells have the same counts as other held-out cells, so "
+            f"scores count them twice: {first_few(examples)}; list each file once, or set held_out "
+            "for one of its copies only"
+        )
     n_training = sum(len(file.training) for file in files)
     for name, other in ("held_out", "held-out"), ("training", "training"):
         numbers = {path: cells.not_compared[name] for path, cells in compared.items()}
@@ -262,15 +287,16 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
 
 
 def remove_excluded(rows: list[ManifestRow], excluded: Mapping[str, Excluded]) -> list[ManifestRow]:
-    """Remove excluded cells from training rows, and rows that have no cells left."""
+    """Remove excluded cells from training rows. Rows that have no cells left become "skipped"."""
     kept = []
     for row in rows:
         if row.role == "training" and row.location in excluded:
             removed = excluded[row.location].rows
             remaining = int(row.cells) - len(removed)
             row = replace(row, cells=str(remaining), excluded=format_ranges(removed))
-        if row.cells != "0":
-            kept.append(row)
+        if row.cells == "0":  # kept, so that a replacement of the file is noticed
+            row = replace(row, role="skipped", reason="all cells are excluded")
+        kept.append(row)
     # If nothing is excluded, `assign_parts` raises an error with other advice.
     if excluded and not any(row.role == "training" for row in kept):
         raise UserError(
@@ -365,13 +391,13 @@ def read_lock(path: str, corpus: Corpus, datasets: Mapping[str, Dataset]) -> lis
         if dataset.file:  # the user's own file
             continue
         if name not in in_lock:
-            raise UserError(f"{path}: evaluation dataset {name!r} is missing; make the lock again")
+            raise UserError(f"{path}: evaluation dataset {name!r} is missing; {LOCK_AGAIN}")
         row = in_lock[name]
         ids = (row.dataset_version_id, row.dataset_id, row.collection_id)
         if dataset.id and dataset.id not in ids:
             raise UserError(
                 f"{path}: evaluation dataset {name!r} is not {dataset.id}; correct "
-                f"datasets.{name}.id or make the lock again"
+                f"datasets.{name}.id or {LOCK_AGAIN}"
             )
         evaluation.append(replace(row, title=dataset.title, label=""))
     leave_out = set(corpus.leave_out)

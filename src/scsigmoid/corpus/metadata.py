@@ -228,6 +228,11 @@ def one_line(value: Any, longest: int = LONGEST_TEXT) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
+def without_spelling(text: str) -> str:
+    """Return a text in lower case and with single spaces. Spellings of a name have the same."""
+    return " ".join(text.casefold().split())
+
+
 def check_identifier(identifier: Any, where: str = "CELLxGENE") -> str:
     """Return a CELLxGENE id, or raise an error before it becomes part of an address or a path."""
     if not isinstance(identifier, str) or not IDENTIFIER.fullmatch(identifier):

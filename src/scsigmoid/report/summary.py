@@ -9,6 +9,7 @@ import pandas as pd
 
 from scsigmoid.config.metrics import MEAN, METRICS
 from scsigmoid.config.plan import Plan
+from scsigmoid.errors import first_few
 from scsigmoid.report.tables.mmd_table import MEANS
 from scsigmoid.results.labels import CONTROLS, METRIC_TITLES
 
@@ -146,7 +147,15 @@ def recommendations(scores: pd.DataFrame) -> str:
             sentences.append(f"Lower: {', '.join(better)}.")
         if equal:
             sentences.append(f"Not distinguishable: {', '.join(equal)}.")
-    return " ".join([*sentences, "(Brackets: 95 % over 5 splits.)"]) if sentences else ""
+    if not sentences:
+        return ""
+    sentences.append("(Brackets: 95 % over 5 splits.)")
+    others = scores[~scores["dataset"].isin(scores[is_difference]["dataset"])]
+    if titles := [*others["title"].unique()]:
+        cells = f"fewer than two types have {METRICS[metric].minimum_cells} cells"
+        metric_title = in_sentence(METRIC_TITLES[metric])
+        sentences.append(f"Without {metric_title} ({cells}): {first_few(titles)}.")
+    return " ".join(sentences)
 
 
 def first_sentences(scores: pd.DataFrame, plan: Plan) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows
+from scsigmoid.config.initial import read_header
 from scsigmoid.config.metrics import MEAN, METRICS
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
@@ -371,8 +372,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def load_journal(path: Path) -> Journal:
-    """Read a training journal. Raise a ValueError if it has no rows."""
+    """Read a training journal. Raise a ValueError if it has no rows, or fewer than its model."""
     columns, header = read_journal(path)
     if not len(columns["step"]):
         raise ValueError("it has no rows")
+    model, last = path.with_name("model.safetensors"), columns["step"][-1]
+    if model.is_file() and (steps := read_header(model)[0].get("step", 0)) > last:
+        raise ValueError(f"it ends at step {last:,} of {steps:,}")
     return Journal(header, columns)
