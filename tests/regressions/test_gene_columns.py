@@ -1,12 +1,14 @@
 """Genes of a file: columns of ids, kinds of features, and ids that contradict the names."""
 
+from pathlib import Path
+
 import anndata
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from stages import dense, hold_out
 
-from scsigmoid.corpus.genes import check_shared, compare_genes, real_genes
+from scsigmoid.corpus.genes import check_shared, compare_genes, is_id, real_genes
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.errors import UserError
@@ -199,3 +201,22 @@ def test_the_only_column_with_ids_is_used(index, var, genes, counts, write_h5ad,
     log = capfd.readouterr().err
     assert log.count(f"{path}: genes by var['ids'], which has Ensembl ids") == 1
     assert log.count("Ensembl ids") == 1
+
+
+def test_many_files_with_the_same_genes(monkeypatch, write):
+    """The genes of all earlier files were read again for each file."""
+    calls = 0
+
+    def count_calls(value):
+        nonlocal calls
+        calls += 1
+        return is_id(value)
+
+    monkeypatch.setattr("scsigmoid.corpus.genes.is_id", count_calls)
+    cells = open_cells(write(IDS))
+    numbers = []
+    for n_files in (5, 10):
+        calls = 0
+        compare_genes({Path(f"{number}"): cells for number in range(n_files)})
+        numbers.append(calls)
+    assert numbers[1] < 3 * numbers[0]

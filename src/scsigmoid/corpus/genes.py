@@ -413,11 +413,11 @@ def compare_genes(local_files: Mapping[Path, Genes]) -> None:
     human = {gene["gene_id"]: gene["feature_name"] for gene in real_genes()}  # 760 genes of GENCODE
     known: dict[str, str] = {}
     larger: list[Path] = []
+    has_symbols = False  # whether a larger file has mostly symbols
     for path, file in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
         check_names(file, human, str(path), "GENCODE")
         comparable = find_comparable(file.genes, known)
         # In files with Ensembl ids, a few genes without an id are no reason to compare organisms.
-        has_symbols = any(not has_ids(local_files[other].genes) for other in larger)
         if has_symbols or any(map(is_id, comparable)):
             example = next(other for other in larger if comparable & {*local_files[other].genes})
             others = f"{example} and other files" if len(larger) > 1 else f"{example}"
@@ -428,6 +428,7 @@ def compare_genes(local_files: Mapping[Path, Genes]) -> None:
         # A name that equals the id means that the file has no symbol. Then keep a known symbol.
         known |= {gene: name for gene, name in pairs if gene not in known or name != gene}
         larger.append(path)
+        has_symbols = has_symbols or not has_ids(file.genes)
 
 
 def check_shared(file: Genes, known: Mapping[str, str], title: str, other: str) -> None:

@@ -1,6 +1,7 @@
 """Training and held-out cells of files, as the manifest divides them."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -11,8 +12,7 @@ from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.genes import check_column
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.metadata import ManifestRow, are_in_ranges, read_part, without_spelling
-from scsigmoid.errors import UserError, first_few
-from scsigmoid.progress import announce
+from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 
 # Text in the manifest for a random share of the cells (see held_out_text).
@@ -70,21 +70,21 @@ def select_role(cells: Cells, held_out: str, role: Role) -> Cells:
     return selected
 
 
-def warn_of_held_out_values(training: Cells, selections: Iterable[str]) -> None:
-    """Warn if training cells have a value that is held out in another spelling or another file.
+def find_held_out_values(training: Cells, selections: Iterable[str]) -> list[str]:
+    """Describe training cells with a value that is held out in another spelling or another file.
 
     ``selections`` are manifest texts of :func:`held_out_text` such as ``donor_id=D4``.
     """
+    held_out: dict[str, set[str]] = {}  # values by column
     for selection in selections:
         name, _, value = selection.partition("=")
-        values = training.obs([name])[name].tolist()
-        held_out = [text for text in values if without_spelling(text) == without_spelling(value)]
-        if held_out:
-            announce(
-                f"warning: {training.title}: {len(held_out):,} training cells have {name} "
-                f"{first_few(map(repr, sorted({*held_out})))}, but held_out is {selection!r}; hold "
-                "them out, too, if they are of the same origin"
-            )
+        held_out.setdefault(name, set()).add(without_spelling(value))
+    return [
+        f"{training.title}: {count:,} with {name} {value!r}"
+        for name, values in held_out.items()
+        for value, count in sorted(Counter(training.obs([name])[name].tolist()).items())
+        if without_spelling(value) in values
+    ]
 
 
 def cells_of(

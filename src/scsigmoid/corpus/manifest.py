@@ -22,7 +22,7 @@ from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organisms_of, with_shared_ids
 from scsigmoid.corpus.h5ad import H5adFile, open_cells
-from scsigmoid.corpus.held_out import held_out_text, select_role, warn_of_held_out_values
+from scsigmoid.corpus.held_out import find_held_out_values, held_out_text, select_role
 from scsigmoid.corpus.metadata import (
     ManifestRow,
     are_in_ranges,
@@ -154,6 +154,7 @@ class LocalCells(NamedTuple):
     cells: Cells
     training: NDArray[np.int64]
     held_out: NDArray[np.int64]
+    held_out_values: list[str]  # of :func:`~.held_out.find_held_out_values`
 
 
 def list_local(config: Config) -> tuple[list[ManifestRow], dict[str, Any]]:
@@ -161,6 +162,11 @@ def list_local(config: Config) -> tuple[list[ManifestRow], dict[str, Any]]:
     local_files = own_files(config)
     selections = sorted({file.held_out for file in local_files if isinstance(file.held_out, str)})
     listed = [list_file(local, config, selections) for local in local_files]
+    if values := [text for _, file in listed for text in file.held_out_values]:
+        announce(
+            "warning: training cells have a value that is held out in another file or spelling: "
+            f"{first_few(values)}; hold them out, too, if they are of the same origin"
+        )
     rows = [row for rows_of_file, _ in listed for row in rows_of_file]
     cells_of = with_shared_ids({file.path: file.cells for _, file in listed})
     files = [file._replace(cells=cells_of[file.path]) for _, file in listed]
@@ -185,7 +191,7 @@ def list_file(
 ) -> tuple[list[ManifestRow], LocalCells]:
     """Return the manifest rows of a file, training before evaluation, and its cells.
 
-    ``selections`` are as for :func:`~.held_out.warn_of_held_out_values`.
+    ``selections`` are as for :func:`~.held_out.find_held_out_values`.
     """
     rows: list[ManifestRow] = []
     held_out = held_out_text(local.held_out, config.seed)
@@ -211,9 +217,10 @@ def list_file(
             organism=" || ".join(organisms_of(cells.genes)),
         )
         training_rows = held_out_rows = np.zeros(0, dtype=np.int64)
+        held_out_values: list[str] = []
         if held_out != "all":
             training_cells = select_role(cells, held_out, "training")
-            warn_of_held_out_values(training_cells, selections)
+            held_out_values = find_held_out_values(training_cells, selections)
             training_rows = training_cells.rows
             file_name = f"{common.file}_training" if held_out else common.file
             rows.append(replace(common, file=file_name, cells=str(len(training_rows))))
@@ -224,7 +231,7 @@ def list_file(
             choose_label(held_out_cells, name, dataset)  # raises if labels or batches are missing
             row = replace(common, role="evaluation", label="", cells=str(len(held_out_rows)))
             rows.append(replace(row, file=name, dataset=name, title=dataset.title))
-    return rows, LocalCells(local.path, cells, training_rows, held_out_rows)
+    return rows, LocalCells(local.path, cells, training_rows, held_out_rows, held_out_values)
 
 
 def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
@@ -259,16 +266,20 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
                 f"{numbers['held_out']:,} have the same counts as held-out cells and "
                 f"{numbers['repeated']:,} the same as other training cells; they are left out"
             )
-    # The same comparison among held-out cells only.
+    # The same comparison among held-out cells only. Several datasets may have one file.
     none = np.zeros(0, dtype=np.int64)
-    held_out = [replace(file, training=file.held_out, held_out=none) for file in hashed]
+    rows_of = {file.path: file.held_out for file in files}
+    held_out = [
+        replace(cells, training=rows_of.pop(file.path, none), held_out=none)
+        for file, cells in zip(files, hashed, strict=True)
+    ]
     repeated = [cells.excluded["repeated"] for cells in exclude_repeated(held_out, shared)]
     if total := sum(repeated):
         examples = (f"{file.path} ({n:,})" for file, n in zip(files, repeated, strict=True) if n)
         announce(
             f"warning: {total:,} held-out cells have the same counts as other held-out cells, so "
-            f"scores count them twice: {first_few(examples)}; list each file once, or set held_out "
-            "for one of its copies only"
+            f"scores count them twice: {first_few(examples)}; remove repeated cells of a file, and "
+            "of several copies list only one or set held_out for one only"
         )
     n_training = sum(len(file.training) for file in files)
     for name, other in ("held_out", "held-out"), ("training", "training"):
