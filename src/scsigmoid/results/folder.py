@@ -376,7 +376,10 @@ def load_journal(path: Path) -> Journal:
     columns, header = read_journal(path)
     if not len(columns["step"]):
         raise ValueError("it has no rows")
-    model, last = path.with_name("model.safetensors"), columns["step"][-1]
-    if model.is_file() and (steps := read_header(model)[0].get("step", 0)) > last:
+    try:
+        steps = read_header(path.with_name("model.safetensors"))[0].get("step", 0)
+    except (OSError, ValueError):  # not of the journal: jobs that read the model name it
+        steps = 0
+    if (last := columns["step"][-1]) < steps:
         raise ValueError(f"it ends at step {last:,} of {steps:,}")
     return Journal(header, columns)
