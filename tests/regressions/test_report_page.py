@@ -558,6 +558,7 @@ def test_datasets_without_the_compared_score_are_named() -> None:
         ("a", "sigmoid", "pca_log_counts", "logistic", 0.1, 0.05, 0.15),
         ("b", "sigmoid", "", "leiden_nmi", 0.5, None, None),
         ("c", "sigmoid", "", "leiden_nmi", 0.5, None, None),
+        ("d", "sigmoid", "", "logistic", 0.7, None, None),  # an earlier version: no differences
     ]
     columns = ["dataset", "model", "compared_with", "metric", "value", "low", "high"]
     scores = pd.DataFrame(rows, columns=columns)

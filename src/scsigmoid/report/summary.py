@@ -150,7 +150,7 @@ def recommendations(scores: pd.DataFrame) -> str:
     if not sentences:
         return ""
     sentences.append("(Brackets: 95 % over 5 splits.)")
-    others = scores[~scores["dataset"].isin(scores[is_difference]["dataset"])]
+    others = scores[~scores["dataset"].isin(scores[scores["metric"] == metric]["dataset"])]
     if titles := [*others["title"].unique()]:
         cells = f"fewer than two types have {METRICS[metric].minimum_cells} cells"
         metric_title = in_sentence(METRIC_TITLES[metric])
