@@ -288,7 +288,8 @@ def sizes_table(costs: list[Cost]) -> str:
             arms = (cost.sigmoid, cost.softmax)
             rates = " / ".join(number(arm.cells_per_second, 1) for arm in arms)
             speed_up = 1 / cost.hours_ratio.value
-            cells.append(f"{rates} \\*" if cost.host_bound else f"{rates}, **{speed_up:.2f} x**")
+            is_host_bound = any(arm.host_bound for arm in arms)
+            cells.append(f"{rates} \\*" if is_host_bound else f"{rates}, **{speed_up:.2f} x**")
         lines.append(cells)
     return markdown(["context", *sizes], lines)
 
