@@ -60,5 +60,6 @@ def test_several_spellings_of_a_cell_type(counts, write_h5ad, capfd):
     choose_label(cells, "heart", Dataset(**dataset, types=["B cell", "T cell"]))
     assert "spellings" not in capfd.readouterr().err
     choose_label(cells, "heart", Dataset(**dataset))
-    warning = f"warning: {cells.title}: 1 cell types of 'cell_type' have several spellings"
-    assert warning in capfd.readouterr().err
+    error = capfd.readouterr().err
+    assert "different spellings in 'cell_type' count as different cell types" in error
+    assert "'B  cell' and 'B cell' and 'b cell '; use one" in error

@@ -92,8 +92,8 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
         by_spelling.setdefault(without_spelling(cell_type), []).append(cell_type)
     if alike := [names for names in by_spelling.values() if len(names) > 1]:
         warn(
-            f"{cells.title}: {len(alike)} cell types of {chosen!r} have several spellings, which "
-            f"count as different types ({first_few(map(repr, alike[0]))}); use one spelling"
+            f"{cells.title}: different spellings in {chosen!r} count as different cell types: "
+            f"{first_few(' and '.join(map(repr, names)) for names in alike)}; use one spelling"
         )
     types_in_file = cell_types(cells, chosen)  # as the file spells them
     without_type = int((types_in_file == "").sum())
