@@ -54,7 +54,7 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
     results as an uninterrupted run. If the loss is not finite, it is logged and training continues,
     because divergence is a result. With ``training.patience`` a run ends before its last step if
     the validation loss has flattened (:func:`has_flattened`). SIGTERM, SIGUSR1 and SIGINT end the
-    run after the current step, with a checkpoint.
+    run after the current step, or before the step of a validation, with a checkpoint.
 
     Args:
         run: settings of the run.
@@ -359,8 +359,8 @@ class Validation:
     def loss(self, trainer: Trainer, signals: Sequence[Signals] = ()) -> float | None:
         """Return the mean cross-entropy over all masked validation genes, without dropout.
 
-        Return None if ``signals``, the signals received so far, is not empty in a process: on a CPU
-        the validation can take many minutes, more than batch systems wait.
+        Return None if ``signals``, the signals received so far, is not empty in a process that has
+        batches left: on a CPU the validation can take many minutes, more than batch systems wait.
         """
         encoder, device = trainer.encoder, trainer.device
         total = torch.zeros(3, device=device)  # summed loss, masked genes, stopped processes
