@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -78,6 +79,28 @@ with module.joined("cpu") as processes:
     torch.save(results, output / f"{processes.rank}.pt")
 """
 
+# Script of one of two processes. In their first validation, the first gets a signal, the other is
+# slower than the time limit of torch's default group.
+SLOW_VALIDATION = """
+import os, signal, sys, time
+from datetime import timedelta
+from scsigmoid import cli
+from scsigmoid.training import loop, processes
+
+connect, measure = processes.dist.init_process_group, loop.compute_loss
+
+def compute_loss(*arguments):
+    if os.environ["RANK"] == "0":
+        os.kill(os.getpid(), signal.SIGTERM)
+    else:
+        time.sleep(3)
+    return measure(*arguments)
+
+processes.dist.init_process_group = lambda backend: connect(backend, timeout=timedelta(seconds=1))
+loop.compute_loss = compute_loss
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
 
 def test_three_processes_have_the_loss_and_gradient_of_one(run, corpus, make, tmp_path):
     """They share 8 cells unevenly."""
@@ -122,6 +145,25 @@ def test_three_processes_have_the_loss_and_gradient_of_one(run, corpus, make, tm
     # Only the first process reports the error.
     failed = [each["failed"] for each in results]
     assert failed == ["KeyError('missing')", "SystemExit(1)", "SystemExit(1)"]
+
+
+def test_a_signal_to_one_process_in_a_long_validation(run, corpus, tmp_path):
+    """The process with the signal waits for the others, longer than torch's time limit."""
+    validated = changed(run, validate_every=4, validation_cells=7, micro_batch_tokens=24)
+    command = [sys.executable, "-c", SLOW_VALIDATION]
+    command += train_command(validated, corpus, tmp_path / "stopped")
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = str(free.getsockname()[1])
+    environment = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    environment |= {"MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen(
+            command, env=os.environ | environment | {"RANK": rank, "LOCAL_RANK": rank}
+        )
+        for rank in "01"
+    ]
+    assert [process.wait(120) for process in started] == [STOPPED, STOPPED]
 
 
 def start(arguments: Sequence[str]) -> subprocess.Popen[str]:

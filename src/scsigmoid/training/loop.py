@@ -363,16 +363,21 @@ class Validation:
         batches left: on a CPU the validation can take many minutes, more than batch systems wait.
         """
         encoder, device = trainer.encoder, trainer.device
-        total = torch.zeros(3, device=device)  # summed loss, masked genes, stopped processes
+        total = torch.zeros(2, device=device)  # summed loss, masked genes
+        is_stopped = False
         with torch.no_grad(), autocast(device):
             for batch in self._batches:
                 if signals:
-                    total[2] += 1
+                    is_stopped = True
                     break
                 total[0] += compute_loss(summed_loss, encoder, batch.to(device))
                 total[1] += len(batch.masked)
+        # With gloo, because a stopped process waits for the batches of the others, which can take
+        # longer than NCCL waits.
+        if any(trainer.processes.total([is_stopped])):
+            return None
         trainer.processes.sum([total])
-        return None if total[2] else float(total[0] / total[1])
+        return float(total[0] / total[1])
 
     def layers(self, trainer: Trainer, step: int) -> list[Layer]:
         """Return statistics of each layer's attention for the cells in ``watched``."""
