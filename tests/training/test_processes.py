@@ -158,9 +158,7 @@ def test_a_signal_to_one_process_in_a_long_validation(run, corpus, tmp_path):
     environment = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     environment |= {"MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
     started = [
-        subprocess.Popen(
-            command, env=os.environ | environment | {"RANK": rank, "LOCAL_RANK": rank}
-        )
+        subprocess.Popen(command, env=os.environ | environment | {"RANK": rank, "LOCAL_RANK": rank})
         for rank in "01"
     ]
     assert [process.wait(120) for process in started] == [STOPPED, STOPPED]
