@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from forecast.conftest import write_lengths
 
 from scsigmoid.config.check import check, load, model_training, read_yaml
 from scsigmoid.errors import UserError
@@ -24,6 +26,24 @@ def test_null_and_numbers_may_be_text() -> None:
     assert config.results is None
     assert model_training(config, "sigmoid_128").clipping is None
     assert "simulated_lung" not in config.datasets
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"training": {"steps": 60, "validate_every": 0}},
+        {"training": {"global_batch": 2}, "tokens": {"cls": False}},
+        {"models": {"sigmoid": {"context": 9000}, "b": {"attention": "softmax", "stress": False}}},
+    ],
+)
+def test_choices_follow_from_numbers_that_are_text(
+    own: Any, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """Numbers in ``--config 'training={steps: 60}'`` had no effect on the values of ``auto``."""
+    entry = write_lengths(tmp_path / "a.h5ad", [64] * 100)
+    # As Snakemake reads --config.
+    as_text = yaml.load(yaml.safe_dump(settings), yaml.BaseLoader)  # noqa: S506
+    assert own(entry, **as_text) == own(entry, **settings)
 
 
 @pytest.mark.parametrize(

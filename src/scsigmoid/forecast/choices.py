@@ -11,9 +11,9 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from scsigmoid.config.check import read_yaml
 from scsigmoid.config.compared import select_same_cells
@@ -27,6 +27,8 @@ from scsigmoid.progress import verbosity
 
 if TYPE_CHECKING:
     from scsigmoid.forecast.sample import Sample
+
+T = TypeVar("T", int, bool)
 
 AUTO = "auto"
 #: Fraction of the cells that fit into the chosen context, unless :attr:`Scale.context` limits it.
@@ -101,7 +103,8 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     choose_training(settings, continued(settings, scale), sample, warmup)
     reason = f"of the cells, genes of {initial}" if vocabulary else "of the cells"
     settings.fill("benchmarks.training.median_length", max(1, sample.quantile(0.5)), reason)
-    scored = [name for name, model in settings.models.items() if not model.get("stress")]
+    models = settings.models.items()
+    scored = [name for name, model in models if not as_kind(bool, model.get("stress"))]
     settings.fill("evaluation.pair", scored, "all models")
     return settings.values
 
@@ -120,8 +123,8 @@ class AutoSettings:
 
     def positive(self, name: str, otherwise: int) -> int:
         """Return a setting if it is a positive integer, else ``otherwise``."""
-        value = self[name]
-        return value if isinstance(value, int) and value > 0 else otherwise
+        value = as_kind(int, self[name])
+        return value if value and value > 0 else otherwise
 
     def fill(self, name: str, value: Any, reason: str) -> None:
         """Replace a setting if it is ``auto``, and record the value and the reason."""
@@ -136,6 +139,16 @@ class AutoSettings:
         models = self["models"]
         pairs = models.items() if isinstance(models, Mapping) else ()
         return {name: model for name, model in pairs if isinstance(model, dict)}
+
+
+def as_kind(kind: type[T], value: Any) -> T | None:
+    """Return the value of a setting as the schema reads it, or None if it has another type.
+
+    Snakemake passes the numbers of ``--config 'training={steps: 5}'`` as text.
+    """
+    with suppress(ValidationError):
+        return TypeAdapter(kind).validate_python(value)
+    return None
 
 
 def as_text(value: Any) -> str:
@@ -302,7 +315,7 @@ def choose_model(settings: AutoSettings, scale: Scale, sample: "Sample") -> None
     device = "a CPU" if scale is SCALES["cpu"] else "a GPU"
     settings.fill("architecture.size", scale.size, f"trains in minutes on {device}")
     genes = sample.quantile(COVERED)
-    tokens = genes + bool(settings["tokens.cls"])  # one more for the token <cls>
+    tokens = genes + (as_kind(bool, settings["tokens.cls"]) or 0)  # one more for <cls>
     context = ceil(tokens / MULTIPLE) * MULTIPLE
     reason = f"{COVERED:.0%} of the cells express at most {genes:,} genes"
     if context > scale.context:
@@ -331,8 +344,8 @@ def choose_training(
     size_reason = f"for a model of size {settings['architecture.size']}"
     fill("global_batch", scale.batch, size_reason)
     fill("learning_rate", scale.rate, size_reason)
-    contexts = [model.get("context") for model in settings.models.values()]
-    longest = max((context for context in contexts if isinstance(context, int)), default=0)
+    contexts = [as_kind(int, model.get("context")) for model in settings.models.values()]
+    longest = max(filter(None, contexts), default=0)
     fill("execution.micro_batch_tokens", max(scale.tokens, longest), "bounds the memory")
     batch = settings.positive("training.global_batch", scale.batch)
     most_validated = min(256, max(1, scale.cells // 20))
@@ -353,7 +366,7 @@ def choose_training(
         fill("warmup_steps", first_warmup, "as in the first run")
     interval = max(1, steps // scale.validations)
     fill("validate_every", interval, f"{scale.validations} validation losses")
-    is_validated = settings["training.validate_every"] != 0
+    is_validated = as_kind(int, settings["training.validate_every"]) != 0
     reason = f"a tenth of the training cells, at most {most_validated}"
     fill("validation_cells", validation_cells if is_validated else 0, reason)
     reason = f"ends training if {PATIENCE} validation losses are not 0.2 % below the lowest before"
