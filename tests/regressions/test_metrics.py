@@ -106,6 +106,9 @@ def test_a_batch_that_is_a_barcode(write_arm):
     assert read_embedding(path, batch="run").batches.tolist() == list("xxyyyx")
     with pytest.raises(UserError, match=r"'barcode' has 6 values for 6 cells; .*toy\.batch"):
         read_embedding(path, batch="barcode")
+    # The advice for own files was a setting that is an error for them.
+    with pytest.raises(UserError, match=r"no column 'nope' .* corpus\.local"):
+        read_embedding(path, batch="nope")
 
 
 @pytest.mark.parametrize(("resamples", "confidence"), [(1, 0.5), (38, 0.95), (1000, 0.999)])

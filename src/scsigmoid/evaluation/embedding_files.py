@@ -103,15 +103,15 @@ def read_embedding(path: Path, *, batch: str = "", **expected: Any) -> Embedding
             if not isinstance(metadata.get(name, kind()), kind):
                 raise ValueError(f"its {name} is {metadata[name]!r}")
     check_identity(path, metadata, **expected)
+    setting = f"datasets.{metadata['dataset']}.batch (of own files: 'batch' in corpus.local)"
     if batch and batch not in adata.obs:
         raise UserError(
-            f"{path}: obs has no column {batch!r} for the batches of the dataset; correct "
-            f"datasets.{metadata['dataset']}.batch"
+            f"{path}: obs has no column {batch!r} for the batches of the dataset; correct {setting}"
         )
     if batch and 2 * len(set(batches)) > len(batches):
         raise UserError(
             f"{path}: {batch!r} has {len(set(batches))} values for {len(batches)} cells; set "
-            f"datasets.{metadata['dataset']}.batch to a column with fewer values"
+            f"{setting} to a column with fewer values"
         )
     batches[np.isin(np.char.lower(np.char.strip(batches)), ABSENT)] = ""
     check_finite(values, adata.obs.index, f"{path}: contains", adata.obs.get(OWN_ROW))
