@@ -1,5 +1,6 @@
 """Result files of another model, dataset or vocabulary are refused."""
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,6 +53,20 @@ def test_measurements_of_another_vocabulary(copied: Path, config: Config) -> Non
     results.scores("simulated_heart")
     with pytest.raises(UserError, match="has vocabulary eeeeeeeeeeee, expected empty"):
         results.mmd("simulated_heart")
+
+
+@pytest.mark.parametrize(
+    ("header", "field"),
+    [("# model: softmax_256", "model"), ("# seed: 7", "seed"), ("# context: 128", "context")],
+)
+def test_a_journal_of_another_run(copied: Path, config: Config, header: str, field: str) -> None:
+    """The stress test and the figure of losses showed it under the name of the model."""
+    path = copied / f"training/{SIGMOID}/journal.csv"
+    path.write_text(f"# model: {SIGMOID}\n# seed: 42\n# context: 256\n{path.read_text()}")
+    assert len(Results(copied, config).journal(SIGMOID)["step"])
+    path.write_text(re.sub(f"# {field}: .*", header, path.read_text()))
+    with pytest.raises(UserError, match=f"journal.csv: has {field} '(softmax_256|7|128)'"):
+        Results(copied, config).journal(SIGMOID)
 
 
 def test_cells_are_sorted_and_unknown_donors_not_counted(copied: Path, config: Config) -> None:

@@ -106,6 +106,11 @@ def test_runs_that_are_missing_or_unfinished_are_named(
     assert "1 of 55 runs are missing: seeds_softmax_seed_2" in capfd.readouterr().err
     study = Study(tmp_path / "tables")
     assert study.unfinished == ["seeds_sigmoid_seed_3"]
+    text = short.read_text()
+    short.write_text(f"# model: seeds_softmax_seed_3\n{text}")  # was taken for the run's own
+    with pytest.raises(UserError, match=r"seed_3/journal\.csv: has model 'seeds_softmax_seed_3'"):
+        collect(config, tmp_path / "results", tmp_path / "tables")
+    short.write_text(text)
     layers = short.with_name("layers.csv")
     for text in ("", "step,la", layers.read_text().replace("step,", "steps,")):
         layers.write_text(text)  # they were a traceback, or a table with other columns

@@ -260,7 +260,15 @@ class Results:
         return self.cached(f"metrics/umap/{dataset}/{model}.parquet", read)
 
     def journal(self, model: str) -> Journal:
-        return self.cached(f"training/{model}/journal.csv", load_journal)
+        """Return the journal of a model. Raise a UserError if its header states another run."""
+        path = f"training/{model}/journal.csv"
+        journal = self.cached(path, load_journal)
+        settings = self.config.models[model]
+        numbers = {"context": settings.context, "seed": self.config.seed}
+        expected = {name: str(number) for name, number in numbers.items()}
+        expected |= {"model": model, "attention": settings.attention}
+        check_identity(self.folder / path, expected | journal.header, **expected)
+        return journal
 
     @property
     def kernel_rows(self) -> list[KernelRow]:

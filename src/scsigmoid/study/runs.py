@@ -21,6 +21,7 @@ from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.progress import log
 from scsigmoid.records.csv_rows import read_frame, write_frame
+from scsigmoid.records.identity import check_identity
 from scsigmoid.training.journal import JOURNAL, LAYER_COLUMNS, LAYERS, read_journal
 
 #: Columns of the journal that ``curves.csv`` contains.
@@ -57,6 +58,7 @@ def collect(config: Config, results: Path, output: Path) -> None:
         if not len(columns.get("step", ())):  # without a journal, or with an empty journal
             missing.append(name)
             continue
+        check_identity(journal, {"model": name} | header, model=name)
         number = len(rows)
         rows.append(
             {"run": number, "name": name}
