@@ -69,6 +69,14 @@ def test_a_journal_of_another_run(copied: Path, config: Config, header: str, fie
         Results(copied, config).journal(SIGMOID)
 
 
+def test_metadata_of_another_dataset(copied: Path, config: Config) -> None:
+    """The table of datasets had its number of cells."""
+    path = copied / f"corpus/evaluation/{HEART}.json"
+    path.write_text('{"dataset": "pbmc68k", ' + path.read_text().strip()[1:])
+    with pytest.raises(UserError, match=f"{HEART}.json: has dataset 'pbmc68k'"):
+        Results(copied, config).metadata(HEART)
+
+
 def test_cells_are_sorted_and_unknown_donors_not_counted(copied: Path, config: Config) -> None:
     donors = ["unknown", "a", "", "a", "b"]
     columns = {"cell": [3, 1, 2, 4, 0], "donor": donors, "loss": [0.3, 0.1, 0.2, 0.4, 0.0]}

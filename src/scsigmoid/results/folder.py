@@ -296,6 +296,7 @@ class Results:
 
         def read(path: Path) -> dict[str, Any]:
             values = read_json(path)
+            check_identity(path, {"dataset": dataset} | values, dataset=dataset)
             counts = {name: int(values[name]) for name in ("cells", "genes")}
             return {"label": str(values["label"]), **counts}
 
