@@ -606,6 +606,30 @@ def test_files_of_the_user_in_an_output_folder_are_kept(folder: str, project: Pr
     assert "heart" not in line or folder.startswith("tokens")
 
 
+def test_deleting_all_outputs_keeps_files_of_the_user(project: Project) -> None:
+    """Also the lock, if it is the manifest of the configuration, and outputs of another run."""
+    results = project.folder / "results/own"
+    part = results / "corpus/training/part-00000"
+    part.mkdir(parents=True)
+    for path in (results / "tokens/vocabulary.parquet", part / "index.json", part / "mine.txt"):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    lock = results / "corpus/lock.csv"
+    write_manifest(lock, [])
+    cellxgene = {"preset": "small", "results": "results/own"}
+    project.configure(cellxgene)
+    assert "mine.txt" in project.error("--delete-all-output")
+    (part / "mine.txt").unlink()
+    project.configure({**cellxgene, "corpus": {"manifest": "results/own/corpus/lock.csv"}})
+    assert "lock.csv: is an input" in project.error("--delete-all-output")
+    project.configure(cellxgene)
+    with locked(results / ".workflow", "running the workflow"):
+        assert "is running the workflow" in project.error("--delete-all-output")
+    assert (results / "tokens/vocabulary.parquet").exists()
+    project.run("--delete-all-output")
+    assert not any(path.exists() for path in (part, lock, results / "tokens/vocabulary.parquet"))
+
+
 def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:
     bad = tmp_path / "bad.h5ad"
     bad.write_bytes(b"not an h5ad file")
