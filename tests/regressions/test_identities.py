@@ -55,6 +55,17 @@ def test_measurements_of_another_vocabulary(copied: Path, config: Config) -> Non
         results.mmd("simulated_heart")
 
 
+def test_measurements_of_another_seed(copied: Path, config: Config) -> None:
+    """Runs with fixed genes have the same vocabulary for all seeds."""
+    path = copied / "metrics/mmd/simulated_heart.csv"
+    for seed in (config.seed, 7):
+        write_measurements(path, [replace(row, seed=seed) for row in read_measurements(path)])
+        if seed == config.seed:
+            assert Results(copied, config).mmd(HEART)
+    with pytest.raises(UserError, match=r"simulated_heart\.csv: has seed 7, expected 42"):
+        Results(copied, config).mmd(HEART)
+
+
 @pytest.mark.parametrize(
     ("header", "field"),
     [("# model: softmax_256", "model"), ("# seed: 7", "seed"), ("# context: 128", "context")],

@@ -102,7 +102,8 @@ class Results:
         """Return the rows of a metric's file for a dataset, or for a dataset and a model.
 
         Raise a UserError if a row is of another metric, dataset or model, or if its attention,
-        context or vocabulary differ from the configuration or from rows that were read earlier.
+        context, seed or vocabulary differ from the configuration or from rows that were read
+        earlier.
         """
         path = metric_file(metric, dataset, model)
         rows = self.cached(path, read_measurements)
@@ -115,6 +116,8 @@ class Results:
             if row.model in self.config.models and not row.compared_with:
                 settings = self.config.models[row.model]
                 expected |= {"attention": settings.attention, "context": settings.context}
+            if row.seed != -1:  # -1: no random numbers
+                expected["seed"] = self.config.seed
             if row.metric not in FILE_METRICS.get(metric, {metric}):
                 expected["metric"] = metric
             check_identity(self.folder / path, vars(row), **expected)
