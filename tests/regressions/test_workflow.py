@@ -630,6 +630,35 @@ def test_deleting_all_outputs_keeps_files_of_the_user(project: Project) -> None:
     assert not any(path.exists() for path in (part, lock, results / "tokens/vocabulary.parquet"))
 
 
+def test_only_a_deleted_model_is_trained_from_the_beginning(project: Project) -> None:
+    """Checkpoints were also lost after a job that ended before training, or without a journal."""
+    folder = project.folder / "results/demo/training/sigmoid_128"
+    model, checkpoint, finished = (
+        folder / name
+        for name in ("model.safetensors", "checkpoints/step-1.pt", "checkpoints/finished")
+    )
+    tokens = project.folder / "results/demo/tokens"
+    parts = [tokens / f"training/part-0000{part}/index.json" for part in range(2)]
+    for path in (model, checkpoint, tokens / "vocabulary.parquet", *parts):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    # In place of a file, so the job ends early.
+    (project.folder / "results/demo/logs/train/.sigmoid_128.log").mkdir(parents=True)
+
+    def run() -> bool:
+        """Run the job. Return True if the checkpoint was kept."""
+        journal = "results/demo/training/sigmoid_128/journal.csv"
+        assert "Is a directory" in project.failure(journal, "--allowed-rules", "train")
+        assert not model.exists()
+        return checkpoint.exists()
+
+    finished.write_text(f"{TINY['training']['steps']}\n")
+    assert run()  # there is no journal
+    assert run()  # Snakemake has deleted the model
+    finished.write_text(f"{TINY['training']['steps']}\n")
+    assert not run()
+
+
 def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:
     bad = tmp_path / "bad.h5ad"
     bad.write_bytes(b"not an h5ad file")
