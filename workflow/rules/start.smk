@@ -98,14 +98,15 @@ def check_outputs(results, jobs, *, are_made_again=True):
             raise UserError(message)
 
 
-async def delete_outputs(dag, delete=DAG.clean, **options):
+async def delete_outputs(dag, only_temp=False, dryrun=False, delete=DAG.clean):
     """Delete outputs (`--delete-all-output`), unless a run uses them or they contain user's files."""
     try:
-        lock_results(RESULTS)
         check_outputs(RESULTS, dag.jobs, are_made_again=False)
+        if not dryrun:
+            lock_results(RESULTS)
     except UserError as error:
         stop(error)
-    await delete(dag, **options)
+    await delete(dag, only_temp, dryrun)
 
 
 if not IS_MODULE:
