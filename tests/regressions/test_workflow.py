@@ -645,10 +645,10 @@ def test_only_a_deleted_model_is_trained_from_the_beginning(project: Project) ->
     # In place of a file, so the job ends early.
     (project.folder / "results/demo/logs/train/.sigmoid_128.log").mkdir(parents=True)
 
-    def run() -> bool:
+    def run(*arguments: str) -> bool:
         """Run the job. Return True if the checkpoint was kept."""
         journal = "results/demo/training/sigmoid_128/journal.csv"
-        assert "Is a directory" in project.failure(journal, "--allowed-rules", "train")
+        assert "Is a directory" in project.failure(journal, "--allowed-rules", "train", *arguments)
         assert not model.exists()
         return checkpoint.exists()
 
@@ -657,6 +657,9 @@ def test_only_a_deleted_model_is_trained_from_the_beginning(project: Project) ->
     assert run()  # Snakemake has deleted the model
     finished.write_text(f"{TINY['training']['steps']}\n")
     assert not run()
+    checkpoint.touch()
+    model.touch()
+    assert not run("--forcerun", "train")
 
 
 def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:

@@ -56,15 +56,19 @@ def remove_old_checkpoints():
         if job.rule.name != "train":
             continue
         model = job.output.model
+        is_forced = workflow.dag.reason(job).forced and model not in OUTDATED
         folder = Path(model).parent / "checkpoints"
         finished = folder / "finished"
         steps = PLAN.run_config(job.wildcards.model).training.steps
-        if not (finished.is_file() and finished.read_bytes() == f"{steps}\n".encode()):
+        if finished.is_file():
+            is_complete = finished.read_bytes() == f"{steps}\n".encode()
+        else:  # an earlier run may have removed it, see below
+            is_complete = os.path.exists(model)
+        if not is_complete:
             continue
         # Snakemake deletes the model before the job runs. If the job then ends before training
         # starts, the next run must not take the model for one that the user deleted.
-        finished.unlink()
-        is_forced = workflow.dag.reason(job).forced and model not in OUTDATED
+        finished.unlink(missing_ok=True)
         if is_forced or not os.path.exists(model):
             for path in (*folder.glob("step-*.pt"), *folder.glob("step-*.sha256")):
                 path.unlink()
