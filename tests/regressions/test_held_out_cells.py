@@ -294,3 +294,15 @@ def test_held_out_values_in_training_cells(
     ]
     with pytest.raises(UserError, match=r"c\.h5ad: no cell has donor_id 'D2'; .* an entry without"):
         trained_cells(held_out, entries["c"].model_copy(update={"held_out": "donor_id=D2"}))
+
+
+def test_held_out_numbers_in_training_cells(
+    tmp_path: Path, trained_cells: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Donor 1 is an integer in the file with held-out cells, and a float in another file."""
+    for number, (name, dtype) in enumerate({"a": int, "b": float}.items()):
+        obs = {"donor_id": np.arange(N_CELLS, dtype=dtype) % 3, "cell_type": ["T", "B"] * 30}
+        write_cells(tmp_path / f"{name}.h5ad", draw(number), None, [*GENES], obs)
+    files = [str(tmp_path / f"{name}.h5ad") for name in "ab"]
+    trained_cells(LocalFiles(files=files[0], held_out="donor_id=1"), LocalFiles(files=files[1]))
+    assert "b.h5ad: 20 with donor_id '1.0'" in capfd.readouterr().err

@@ -229,8 +229,11 @@ def one_line(value: Any, longest: int = LONGEST_TEXT) -> str:
 
 
 def without_spelling(text: str) -> str:
-    """Return a text in lower case and with single spaces. Spellings of a name have the same."""
-    return " ".join(text.casefold().split())
+    """Return a text in lower case, with single spaces, and ``1`` for ``1.0``.
+
+    Spellings of a name have the same. A column of floats has ``1.0`` for the integer 1.
+    """
+    return re.sub(r"^(-?\d+)\.0+$", r"\1", " ".join(text.casefold().split()))
 
 
 def check_identifier(identifier: Any, where: str = "CELLxGENE") -> str:
