@@ -166,7 +166,7 @@ def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
     words = content(whole)["overview"]["Cells longer than the context"]
     for context in {model.context for model in whole.config.models.values()}:
         cut = cells[lengths > context - whole.config.tokens.cls].sum()
-        assert f"{100 * cut / sum(cells):.1f}% at {context}" in words
+        assert f"{100 * cut / sum(cells):.1f} % at {context}" in words
 
 
 def test_the_overview_has_the_steps_of_all_models(whole: Results) -> None:
