@@ -250,8 +250,8 @@ def power_table(study: Study) -> Table:
         "Differences of validation loss (nats) between the arms that the seeds can detect. The "
         f"loss is the {FINAL_LOSS} up to the step. Each seed has one run per arm. Standard "
         f"deviation: of the difference, sigmoid minus softmax, over seeds. Half width: half the "
-        f"width of {INTERVAL} of the mean difference. Found in {POWER * 100:g} %: the true difference "
-        f"for which the interval excludes zero with a probability of {POWER * 100:g} %.",
+        f"width of {INTERVAL} of the mean difference. Found in {POWER * 100:g} %: the true "
+        f"difference for which the interval excludes zero with a probability of {POWER * 100:g} %.",
         comparisons.detectable_loss_differences(study),
         {
             "Step": "{step:,.0f}", "Seeds": "{seeds}",
