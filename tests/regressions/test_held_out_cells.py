@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from stages import configured, local_corpus, make_manifest, write_cells
 from tenx import tenx_file
 
+from scsigmoid import progress
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.manifest import check_not_trained_on, write_evaluation_row
@@ -306,3 +307,27 @@ def test_held_out_numbers_in_training_cells(
     files = [str(tmp_path / f"{name}.h5ad") for name in "ab"]
     trained_cells(LocalFiles(files=files[0], held_out="donor_id=1"), LocalFiles(files=files[1]))
     assert "b.h5ad: 20 with donor_id '1.0'" in capfd.readouterr().err
+
+
+def test_added_datasets_do_not_repeat_the_warnings_of_the_manifest(
+    write: Write,
+    trained_cells: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Each added dataset printed all of them on the terminal. New warnings are printed."""
+    twice = write("twice", np.vstack([draw(0), draw(0)]))
+    trained_cells(twice)
+    assert "60 the same as other training cells" in capfd.readouterr().err
+    added = [write("one", draw(1), held_out=True), write("two", draw(2), MOUSE, held_out=True)]
+    config = configured(
+        local_corpus(twice, *added), {"one": Dataset(title="1"), "two": Dataset(title="2")}
+    )
+    for name in config.datasets:
+        write_evaluation_row(name, config, tmp_path, tmp_path / f"{name}.csv")
+        with (tmp_path / "terminal").open("w") as terminal:
+            monkeypatch.setattr(progress, "terminal", terminal)
+            check_not_trained_on(tmp_path / f"{name}.csv", tmp_path / "manifest.csv", config)
+        [warning] = (tmp_path / "terminal").read_text().splitlines()
+        assert "could not be compared" in warning
