@@ -148,10 +148,10 @@ def check_not_trained_on(row_file: str | Path, manifest: str | Path, config: Con
                 f"datasets.{evaluated.dataset}: {cells:,} training cells of {row.location} have "
                 f"the same counts as held-out cells; {TRAIN_AGAIN}"
             )
-    printed = read_summary(manifest, "warnings")
+    entry = read_summary(manifest, "warnings")
+    printed = entry if isinstance(entry, list) else []
     for message in summary["warnings"]:
-        is_new = not isinstance(printed, list) or message not in printed
-        (announce if is_new else log)(message)
+        (log if message in printed else announce)(message)
 
 
 class LocalCells(NamedTuple):
