@@ -249,3 +249,19 @@ def test_keys_are_of_the_last_step_of_each_run(study: Study) -> None:
     is_short = study.layers["setting"].str.startswith("clipping") & (study.layers["step"] > 50)
     study.layers = study.layers[~is_short]
     assert all(record["keys"] == 1 for record in frontier_table(study).records)
+
+
+@pytest.mark.parametrize("kept", [1, 5, 10])
+def test_layers_that_are_cut_at_the_end_of_a_line(
+    kept: int, config: Config, tmp_path: Path
+) -> None:
+    """The rows of ``layers.csv`` are not numbered, because training appends them."""
+    write_runs(config, tmp_path)
+    path = next(tmp_path.glob("training/seeds*/layers.csv"))
+    header, *lines = path.read_text().splitlines(keepends=True)
+    twice = [line.replace(",0,", f",{layer},", 1) for line in lines for layer in (0, 1)]
+    path.write_text("".join([header, *twice[4:]]))  # continued without the file
+    collect(config, tmp_path, tmp_path / "tables")
+    path.write_text("".join([header, *twice[:-kept]]))
+    with pytest.raises(UserError, match=f"{path}: damaged"):
+        collect(config, tmp_path, tmp_path / "tables")
