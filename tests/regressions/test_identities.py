@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anndata
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from evaluation.conftest import run
 from made_up_results import write_cells
@@ -16,6 +17,7 @@ from scsigmoid.config.schema import Config, ValidationLoss
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embeddings
 from scsigmoid.evaluation.validation_loss import validation_loss
+from scsigmoid.records.identity import write_table
 from scsigmoid.records.measurements import read_measurements, write_measurements
 from scsigmoid.results.folder import Results
 
@@ -98,6 +100,20 @@ def test_cells_are_sorted_and_unknown_donors_not_counted(copied: Path, config: C
     assert losses.tolist() == [0.0, 0.1, 0.2, 0.3, 0.4]
     assert donors.tolist() == ["b", "a", "", "unknown", "a"]
     assert results.donor_count("simulated_heart", "sigmoid_128") == 2
+
+
+def test_losses_of_cells_of_another_file_are_not_paired(copied: Path, config: Config) -> None:
+    """The rows of two files have the same numbers, although their cells differ."""
+    pair = (SIGMOID, "softmax_256")
+    for of_second in ("a", "b"):
+        for model, letter in zip(pair, ("a", of_second), strict=True):
+            path = copied / f"metrics/validation_loss/{HEART}/{model}.parquet"
+            identity = {"dataset": HEART, "model": model, "cells": letter * 64}
+            write_table(path, pq.read_table(path).replace_schema_metadata(), identity)
+        if of_second == "a":
+            assert Results(copied, config).paired_difference(HEART, *pair)
+    with pytest.raises(UserError, match="evaluated on different cells"):
+        Results(copied, config).paired_difference(HEART, *pair)
 
 
 def test_a_missing_measurement_is_named(copied: Path, config: Config) -> None:

@@ -19,7 +19,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
 from scsigmoid.records import mmd_metrics
 from scsigmoid.records.csv_rows import as_value
-from scsigmoid.records.identity import check_identity, read_table
+from scsigmoid.records.identity import check_identity, read_identity, read_table
 from scsigmoid.records.measurements import (
     Interval,
     Measurement,
@@ -190,7 +190,11 @@ class Results:
         (:func:`scsigmoid.records.measurements.donor_mean`).
         """
         of_first, of_second = (self.cell_losses(dataset, model) for model in (first, second))
-        if not np.array_equal(of_first.cells, of_second.cells):
+        folder = self.folder / "metrics/validation_loss" / dataset
+        # `cells` is the SHA-256 of the dataset's file. Row numbers of other files may be equal.
+        identities = [read_identity(folder / f"{model}.parquet") for model in (first, second)]
+        files = {identity.get("cells") for identity in identities}
+        if len(files) > 1 or not np.array_equal(of_first.cells, of_second.cells):
             problem = f"{first} and {second} were evaluated on different cells"
             remedy = "delete the files of both models and run again"
             raise UserError(f"metrics/validation_loss/{dataset}: {problem}; {remedy}")
