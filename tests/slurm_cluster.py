@@ -12,9 +12,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
+from waiting import wait_until
 
 PROFILE = Path(__file__).parents[1] / "workflow" / "profiles" / "slurm" / "config.yaml"
 NODES = 2
@@ -176,8 +179,22 @@ class Slurm:
         return sorted(jobs, key=lambda job: int(job[0]))
 
     def stop(self) -> None:
-        """Cancel all jobs and end the daemons."""
+        """End all jobs, the daemons, and processes that jobs left behind.
+
+        Jobs end first: they would outlive the daemons.
+        """
+        self.ask("scancel", "--user=root")  # also jobs that wait
         self.ask("scancel", "--user=root", "--signal=KILL", "--full")
+        try:
+            wait_until(lambda: not self.ask("squeue", "--noheader"), seconds=30)
+        finally:
+            self._stop_daemons()
+            for process in psutil.process_iter():
+                with suppress(psutil.Error):
+                    if str(self.commands) in process.environ().get("PATH", ""):
+                        process.kill()
+
+    def _stop_daemons(self) -> None:
         for daemon in reversed(self.daemons):
             if daemon.poll() is None:
                 daemon.send_signal(signal.SIGTERM)

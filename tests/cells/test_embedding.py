@@ -93,7 +93,10 @@ def test_layer_and_gene_column_options(counts, write, model, reference, tmp_path
     check(anndata.read_h5ad(output), reference)
     cut = (np.count_nonzero(counts, axis=1) > 15).sum()
     assert cut
-    assert f"{cut} of 9 cells ({cut / 9:.1%}) express more than 15 genes" in capfd.readouterr().err
+    assert (
+        f"{cut} of 9 cells ({cut / 9 * 100:.1f} %) express more than 15 genes"
+        in capfd.readouterr().err
+    )
 
 
 def test_tenx(counts, model, reference, tmp_path):
@@ -154,7 +157,7 @@ def test_python_interface_with_layers_and_raw(counts, write, loaded, reference, 
     ss.embed(with_raw, loaded)
     check(with_raw, reference)
     error = capfd.readouterr().err
-    assert "\nadata: 36 genes found by id, 0 by name: 100% of the model's 36 genes" in error
+    assert "\nadata: 36 genes found by id, 0 by name: 100 % of the model's 36 genes" in error
     with pytest.raises(UserError, match=r"adata: has no layer 'raw'; .*\(layers: 'counts'\)"):
         ss.embed(layered, loaded, layer="raw")
     with pytest.raises(UserError, match=r"^adata: no raw counts"):

@@ -238,7 +238,7 @@ def test_a_mean_over_shapes_is_over_all_shapes_of_the_paper(paper_results: Resul
         path, KernelRow, [row for row, skip in zip(rows, is_largest, strict=True) if not skip]
     )
     incomplete = by_title(paper_results)
-    title = "TritonSigmoid: {} speed-up over PyTorch, forward, {}% paddingtimes"
+    title = "TritonSigmoid: {} speed-up over PyTorch, forward, {} % paddingtimes"
     for kind, padding in itertools.product(("mean", "lowest", "highest"), (0, 25)):
         mean = incomplete[title.format(kind, padding)]
         assert (mean.n, mean.verdict) == ((12, REPRODUCED) if padding else (11, NO_VERDICT))
@@ -392,9 +392,9 @@ def test_n_counts_only_what_was_measured(paper_results: Results) -> None:
     """It was the number of all timings of the kernel, and of missing comparisons of losses."""
     counts = {number.title: number.n for number in numbers(paper_results)}
     assert counts["TritonSigmoid: TFLOPS at 16,384 tokens, forward"] == 1
-    assert counts["TritonSigmoid: mean speed-up over PyTorch, backward, 25% padding"] == 12
+    assert counts["TritonSigmoid: mean speed-up over PyTorch, backward, 25 % padding"] == 12
     assert counts["Sigmoid, PyTorch: TFLOPS at its best shape, forward"] == 24
-    assert counts["TritonSigmoid: share of the mean TFLOPS that 25% padding leaves, forward"] == 12
+    assert counts["TritonSigmoid: share of the mean TFLOPS that 25 % padding leaves, forward"] == 12
     assert counts[LONGER] == 12
     config = paper_results.config
     models = {name: model for name, model in config.models.items() if name != "sigmoid_2k"}

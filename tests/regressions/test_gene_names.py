@@ -286,3 +286,16 @@ def test_evaluation_of_an_organism_with_few_genes_in_the_vocabulary():
     symbols = [name.capitalize() for name in SYMBOLS]
     name_of = dict(zip([*IDS, *ids[:10]], [*SYMBOLS, *symbols[:10]], strict=True))
     assert known_ids(ids, symbols, name_of, "mouse.h5ad") == ids
+
+
+def test_files_with_symbols_of_two_organisms(tmp_path):
+    """The examples in the error were two unrelated genes. Mouse symbols are in title case."""
+    symbols = {"human": ["TP53", "CD4", "ACTB"], "mouse": ["Xist", "Zyx", "Cd4", "Actb"]}
+    entries = []
+    for number, (name, genes) in enumerate(symbols.items()):
+        counts = np.random.default_rng(number).poisson(3, (12, len(genes)))
+        entries.append(
+            LocalFiles(files=str(write_cells(tmp_path / f"{name}.h5ad", counts, None, genes)))
+        )
+    with pytest.raises(UserError, match=r"human.*mouse.*'(?i:(CD4|ACTB))'.*'(?i:\1)'"):
+        make_manifest(local_corpus(*entries), {}, tmp_path)

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from stages import configured, local_corpus, make_manifest, write_cells
 from tenx import tenx_file
 
+from scsigmoid import progress
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.manifest import check_not_trained_on, write_evaluation_row
@@ -203,8 +204,9 @@ def test_cells_that_cannot_be_compared_are_counted(write, trained_cells, capfd):
     log = capfd.readouterr().err.splitlines()
     lines = [line for line in log if "could not be compared" in line]
     assert len(lines) == 2  # with held-out cells, and with other training cells
-    assert mouse in lines[0]
-    assert human not in lines[0]
+    [line] = [line for line in lines if "held-out" in line]
+    assert mouse in line
+    assert human not in line
 
     # Files with the same genes, or with enough shared genes, are compared completely.
     others = write("a", draw(3), held_out=0.5), write("b", draw(4)[:, 40:], GENES[40:])
@@ -294,3 +296,39 @@ def test_held_out_values_in_training_cells(
     ]
     with pytest.raises(UserError, match=r"c\.h5ad: no cell has donor_id 'D2'; .* an entry without"):
         trained_cells(held_out, entries["c"].model_copy(update={"held_out": "donor_id=D2"}))
+
+
+def test_held_out_numbers_in_training_cells(
+    tmp_path: Path, trained_cells: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Donor 1 is an integer in the file with held-out cells, and a float in another file."""
+    for number, (name, dtype) in enumerate({"a": int, "b": float}.items()):
+        obs = {"donor_id": np.arange(N_CELLS, dtype=dtype) % 3, "cell_type": ["T", "B"] * 30}
+        write_cells(tmp_path / f"{name}.h5ad", draw(number), None, [*GENES], obs)
+    files = [str(tmp_path / f"{name}.h5ad") for name in "ab"]
+    trained_cells(LocalFiles(files=files[0], held_out="donor_id=1"), LocalFiles(files=files[1]))
+    assert "b.h5ad: 20 with donor_id '1.0'" in capfd.readouterr().err
+
+
+def test_added_datasets_do_not_repeat_the_warnings_of_the_manifest(
+    write: Write,
+    trained_cells: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Each added dataset printed all of them on the terminal. New warnings are printed."""
+    twice = write("twice", np.vstack([draw(0), draw(0)]))
+    trained_cells(twice)
+    assert "60 the same as other training cells" in capfd.readouterr().err
+    added = [write("one", draw(1), held_out=True), write("two", draw(2), MOUSE, held_out=True)]
+    config = configured(
+        local_corpus(twice, *added), {"one": Dataset(title="1"), "two": Dataset(title="2")}
+    )
+    for name in config.datasets:
+        write_evaluation_row(name, config, tmp_path, tmp_path / f"{name}.csv")
+        with (tmp_path / "terminal").open("w") as terminal:
+            monkeypatch.setattr(progress, "terminal", terminal)
+            check_not_trained_on(tmp_path / f"{name}.csv", tmp_path / "manifest.csv", config)
+        [warning] = (tmp_path / "terminal").read_text().splitlines()
+        assert "could not be compared" in warning

@@ -1,5 +1,6 @@
 """Result files of another model, dataset or vocabulary are refused."""
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import anndata
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from evaluation.conftest import run
 from made_up_results import write_cells
@@ -15,6 +17,7 @@ from scsigmoid.config.schema import Config, ValidationLoss
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embeddings
 from scsigmoid.evaluation.validation_loss import validation_loss
+from scsigmoid.records.identity import write_table
 from scsigmoid.records.measurements import read_measurements, write_measurements
 from scsigmoid.results.folder import Results
 
@@ -54,6 +57,39 @@ def test_measurements_of_another_vocabulary(copied: Path, config: Config) -> Non
         results.mmd("simulated_heart")
 
 
+def test_measurements_of_another_seed(copied: Path, config: Config) -> None:
+    """Runs with fixed genes have the same vocabulary for all seeds."""
+    path = copied / "metrics/mmd/simulated_heart.csv"
+    for seed in (config.seed, 7):
+        write_measurements(path, [replace(row, seed=seed) for row in read_measurements(path)])
+        if seed == config.seed:
+            assert Results(copied, config).mmd(HEART)
+    with pytest.raises(UserError, match=r"simulated_heart\.csv: has seed 7, expected 42"):
+        Results(copied, config).mmd(HEART)
+
+
+@pytest.mark.parametrize(
+    ("header", "field"),
+    [("# model: softmax_256", "model"), ("# seed: 7", "seed"), ("# context: 128", "context")],
+)
+def test_a_journal_of_another_run(copied: Path, config: Config, header: str, field: str) -> None:
+    """The stress test and the figure of losses showed it under the name of the model."""
+    path = copied / f"training/{SIGMOID}/journal.csv"
+    path.write_text(f"# model: {SIGMOID}\n# seed: 42\n# context: 256\n{path.read_text()}")
+    assert len(Results(copied, config).journal(SIGMOID)["step"])
+    path.write_text(re.sub(f"# {field}: .*", header, path.read_text()))
+    with pytest.raises(UserError, match=f"journal.csv: has {field} '(softmax_256|7|128)'"):
+        Results(copied, config).journal(SIGMOID)
+
+
+def test_metadata_of_another_dataset(copied: Path, config: Config) -> None:
+    """The table of datasets had its number of cells."""
+    path = copied / f"corpus/evaluation/{HEART}.json"
+    path.write_text('{"dataset": "pbmc68k", ' + path.read_text().strip()[1:])
+    with pytest.raises(UserError, match=f"{HEART}.json: has dataset 'pbmc68k'"):
+        Results(copied, config).metadata(HEART)
+
+
 def test_cells_are_sorted_and_unknown_donors_not_counted(copied: Path, config: Config) -> None:
     donors = ["unknown", "a", "", "a", "b"]
     columns = {"cell": [3, 1, 2, 4, 0], "donor": donors, "loss": [0.3, 0.1, 0.2, 0.4, 0.0]}
@@ -64,6 +100,20 @@ def test_cells_are_sorted_and_unknown_donors_not_counted(copied: Path, config: C
     assert losses.tolist() == [0.0, 0.1, 0.2, 0.3, 0.4]
     assert donors.tolist() == ["b", "a", "", "unknown", "a"]
     assert results.donor_count("simulated_heart", "sigmoid_128") == 2
+
+
+def test_losses_of_cells_of_another_file_are_not_paired(copied: Path, config: Config) -> None:
+    """The rows of two files have the same numbers, although their cells differ."""
+    pair = (SIGMOID, "softmax_256")
+    for of_second in ("a", "b"):
+        for model, letter in zip(pair, ("a", of_second), strict=True):
+            path = copied / f"metrics/validation_loss/{HEART}/{model}.parquet"
+            identity = {"dataset": HEART, "model": model, "cells": letter * 64}
+            write_table(path, pq.read_table(path).replace_schema_metadata(), identity)
+        if of_second == "a":
+            assert Results(copied, config).paired_difference(HEART, *pair)
+    with pytest.raises(UserError, match="evaluated on different cells"):
+        Results(copied, config).paired_difference(HEART, *pair)
 
 
 def test_a_missing_measurement_is_named(copied: Path, config: Config) -> None:

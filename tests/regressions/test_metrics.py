@@ -1,6 +1,7 @@
 """Scores and their intervals."""
 
 import math
+from pathlib import Path
 
 import anndata
 import numpy as np
@@ -13,8 +14,8 @@ from scsigmoid.corpus.h5ad_writer import CellTable, write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embedding, read_embeddings
 from scsigmoid.evaluation.mmd import mmd_dataset, percentile_interval
-from scsigmoid.evaluation.neighbors import log_count_components
-from scsigmoid.evaluation.scib import probe, scib
+from scsigmoid.evaluation.neighbors import Neighbors, log_count_components, nearest_cells
+from scsigmoid.evaluation.scib import ilisi, probe, scib
 from scsigmoid.records.measurements import donor_mean, read_measurements
 
 
@@ -119,6 +120,25 @@ def test_too_few_resamples_give_no_interval(resamples, confidence):
     enough = math.ceil((1 + confidence) / (1 - confidence))
     low, high = percentile_interval(np.arange(float(enough)), confidence)
     assert (low, high) == (0, enough - 1)
+
+
+def test_ilisi_of_a_few_cells_with_a_batch():
+    """It was -2 for up to five cells, although the score is from 0 to 1."""
+    random = np.random.default_rng(0)
+    scores = {}
+    for count in (2, 3, 4, 5, 6, 20):
+        values = random.normal(size=(40, 3)).astype(np.float32)
+        indices, distances = nearest_cells(values, 15)
+        labels = np.array(["a", "b"] * 20)
+        batches = np.array((["x", "y"] * 20)[:count] + [""] * (40 - count))
+        cells = Neighbors(
+            values=values, coordinates=values, indices=indices, distances=distances, labels=labels,
+            donors=labels, metadata={}, source=Path(), batches=batches,
+        )  # fmt: skip
+        scores[count] = ilisi(cells, 0).get("ilisi", math.nan)
+    assert [*map(math.isnan, scores.values())] == [True] * 4 + [False] * 2
+    assert 0 <= scores[6] <= 1
+    assert 0 <= scores[20] <= 1
 
 
 def test_ilisi_counts_cells_with_a_batch(write_arm, tmp_path):

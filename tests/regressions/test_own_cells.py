@@ -126,9 +126,9 @@ def test_cells_with_few_genes_of_the_model(counts, write, loaded, capfd):
     ss.embed(anndata.read_h5ad(path), loaded, verbose=False)
     [line] = capfd.readouterr().err.splitlines()
     assert line.startswith("warning: adata: only 2 genes")
-    assert "5.56% of the model's 36 genes, 100% of the file's 2" in line
+    assert "5.56 % of the model's 36 genes, 100 % of the file's 2" in line
     path = write(counts, [*GENES[:18], *FOREIGN[:18]])
     ss.embed(anndata.read_h5ad(path), loaded)
     error = capfd.readouterr().err
-    assert "50% of the model's 36 genes, 50% of the file's 36" in error
+    assert "50 % of the model's 36 genes, 50 % of the file's 36" in error
     assert "warning" not in error

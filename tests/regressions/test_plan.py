@@ -5,13 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from forecast.conftest import write_lengths
 from scipy.sparse import csr_matrix
 from small_models import write_model
 from stages import write_cells
-from tenx import tenx_folder
+from tenx import tenx_file, tenx_folder
 
 from scsigmoid.cli import main
 from scsigmoid.config.check import as_yaml, load
@@ -90,6 +91,26 @@ def test_wrong_genes_or_labels_of_own_files_are_named(tmp_path, capsys):
     assert error("ids.h5ad", "kind") == ""
     assert f"{tmp_path}/ids.h5ad" in error("ids.h5ad", "type")
     assert f"{tmp_path}/symbols.h5ad" in error("*.h5ad", "kind")
+
+
+def test_10x_files_that_the_first_jobs_refuse(tmp_path, capsys):
+    """``plan`` accepted HDF5 files of other programs, and 10x files with held-out cells."""
+    write_file(tmp_path / "a.h5ad", 40, [f"ENSG{index:011d}" for index in range(20)])
+    labeled = {"files": str(tmp_path / "a.h5ad"), "label": "kind", "held_out": 0.5}
+    other = tenx_file(tmp_path / "b.h5", np.full((6, 20), 2), ["Gene Expression"] * 20)
+    corpus = {"source": "local", "local": [labeled, {"files": str(other)}]}
+
+    def error() -> str:
+        main(["plan", "--config", f"results={tmp_path}", f"corpus={json.dumps(corpus)}"])
+        return capsys.readouterr().err
+
+    assert error() == ""
+    corpus["local"][1]["held_out"] = 0.5
+    assert f"error: {other}" in error()
+    del corpus["local"][1]["held_out"]
+    with h5py.File(other, "w") as file:
+        file["counts"] = np.ones((6, 20))
+    assert f"error: {other}" in error()
 
 
 def test_later_files_replace_earlier_ones(tmp_path, capsys):

@@ -166,7 +166,7 @@ def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
     words = content(whole)["overview"]["Cells longer than the context"]
     for context in {model.context for model in whole.config.models.values()}:
         cut = cells[lengths > context - whole.config.tokens.cls].sum()
-        assert f"{100 * cut / sum(cells):.1f}% at {context}" in words
+        assert f"{100 * cut / sum(cells):.1f} % at {context}" in words
 
 
 def test_the_overview_has_the_steps_of_all_models(whole: Results) -> None:
@@ -566,3 +566,19 @@ def test_datasets_without_the_compared_score_are_named() -> None:
     note = "Without logistic accuracy (fewer than two types have 10 cells): Blood b, Blood c."
     assert recommendations(scores).endswith(f" {note}")
     assert "Without" not in recommendations(scores[:3])
+
+
+def test_characters_that_the_font_of_figures_lacks(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Boxes were drawn, and the log had three warnings for each character."""
+    with style.styled():
+        figure = style.new_figure(style.SINGLE, 2)
+        axes = figure.subplots()
+        axes.plot([0, 1], label=style.literal("T\u7ec6\u80de"))
+        axes.set_title("\N{GREEK SMALL LETTER ALPHA}")
+        style.add_legend(figure, axes, 1)
+        style.save(figure, tmp_path / "umap_mine")
+    [line] = capfd.readouterr().err.splitlines()
+    assert "umap_mine" in line
+    assert "'\u7ec6\u80de'" in line

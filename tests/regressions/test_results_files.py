@@ -310,7 +310,7 @@ def measure(
         block_cells=64,
     )  # fmt: skip
     output = folder / "metrics/mmd/simulated_heart.csv"
-    mmd_dataset(embeddings(folder, labels, contexts), "simulated_heart", settings, 1, output)
+    mmd_dataset(embeddings(folder, labels, contexts), "simulated_heart", settings, 42, output)
     return read_measurements(output)
 
 

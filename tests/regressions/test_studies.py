@@ -106,6 +106,11 @@ def test_runs_that_are_missing_or_unfinished_are_named(
     assert "1 of 55 runs are missing: seeds_softmax_seed_2" in capfd.readouterr().err
     study = Study(tmp_path / "tables")
     assert study.unfinished == ["seeds_sigmoid_seed_3"]
+    text = short.read_text()
+    short.write_text(f"# model: seeds_softmax_seed_3\n{text}")  # was taken for the run's own
+    with pytest.raises(UserError, match=r"seed_3/journal\.csv: has model 'seeds_softmax_seed_3'"):
+        collect(config, tmp_path / "results", tmp_path / "tables")
+    short.write_text(text)
     layers = short.with_name("layers.csv")
     for text in ("", "step,la", layers.read_text().replace("step,", "steps,")):
         layers.write_text(text)  # they were a traceback, or a table with other columns
@@ -244,3 +249,19 @@ def test_keys_are_of_the_last_step_of_each_run(study: Study) -> None:
     is_short = study.layers["setting"].str.startswith("clipping") & (study.layers["step"] > 50)
     study.layers = study.layers[~is_short]
     assert all(record["keys"] == 1 for record in frontier_table(study).records)
+
+
+@pytest.mark.parametrize("kept", [1, 5, 10])
+def test_layers_that_are_cut_at_the_end_of_a_line(
+    kept: int, config: Config, tmp_path: Path
+) -> None:
+    """The rows of ``layers.csv`` are not numbered, because training appends them."""
+    write_runs(config, tmp_path)
+    path = next(tmp_path.glob("training/seeds*/layers.csv"))
+    header, *lines = path.read_text().splitlines(keepends=True)
+    twice = [line.replace(",0,", f",{layer},", 1) for line in lines for layer in (0, 1)]
+    path.write_text("".join([header, *twice[4:]]))  # continued without the file
+    collect(config, tmp_path, tmp_path / "tables")
+    path.write_text("".join([header, *twice[:-kept]]))
+    with pytest.raises(UserError, match=f"{path}: damaged"):
+        collect(config, tmp_path, tmp_path / "tables")

@@ -46,6 +46,17 @@ def test_files_that_are_gone(corpus, published, tmp_path):
     assert not list(tmp_path.glob("m.*"))
 
 
+def test_a_size_of_0_is_unknown(corpus, published, tmp_path):
+    """Nothing was downloaded, and the error was that a .partial file is missing."""
+    path, versions = f"/{uuid(1001)}.h5ad", published.answers[f"/datasets/{uuid(1)}/versions"]
+    for listed, expected in ((2, "2"), (0, "")):
+        versions[0]["assets"][1]["filesize"] = listed
+        published.script = {path: [lambda handler: handler.body(b"", {})]}  # of the HEAD request
+        build(corpus, HEART, tmp_path / str(listed) / "m.csv")
+        rows = read_manifest(tmp_path / str(listed) / "m.csv")
+        assert [row.bytes for row in rows if row.location.endswith(path)] == [expected]
+
+
 def test_a_dataset_that_is_withdrawn_before_its_download(corpus, published, tmp_path):
     """The advice was to name it in corpus.leave_out, which the next manifest refused."""
     make_manifest(corpus, HEART, tmp_path)

@@ -606,6 +606,62 @@ def test_files_of_the_user_in_an_output_folder_are_kept(folder: str, project: Pr
     assert "heart" not in line or folder.startswith("tokens")
 
 
+def test_deleting_all_outputs_keeps_files_of_the_user(project: Project) -> None:
+    """Also the lock, if it is the manifest of the configuration, and outputs of another run."""
+    results = project.folder / "results/own"
+    part = results / "corpus/training/part-00000"
+    part.mkdir(parents=True)
+    for path in (results / "tokens/vocabulary.parquet", part / "index.json", part / "mine.txt"):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    lock = results / "corpus/lock.csv"
+    write_manifest(lock, [])
+    cellxgene = {"preset": "small", "results": "results/own"}
+    project.configure(cellxgene)
+    assert "mine.txt" in project.error("--delete-all-output")
+    (part / "mine.txt").unlink()
+    project.configure({**cellxgene, "corpus": {"manifest": "results/own/corpus/lock.csv"}})
+    assert "lock.csv: is an input" in project.error("--delete-all-output")
+    project.configure(cellxgene)
+    with locked(results / ".workflow", "running the workflow"):
+        assert "is running the workflow" in project.error("--delete-all-output")
+    assert (results / "tokens/vocabulary.parquet").exists()
+    project.run("--delete-all-output")
+    assert not any(path.exists() for path in (part, lock, results / "tokens/vocabulary.parquet"))
+
+
+def test_only_a_deleted_model_is_trained_from_the_beginning(project: Project) -> None:
+    """Checkpoints were also lost after a job that ended before training, or without a journal."""
+    folder = project.folder / "results/demo/training/sigmoid_128"
+    model, checkpoint, finished = (
+        folder / name
+        for name in ("model.safetensors", "checkpoints/step-1.pt", "checkpoints/finished")
+    )
+    tokens = project.folder / "results/demo/tokens"
+    parts = [tokens / f"training/part-0000{part}/index.json" for part in range(2)]
+    for path in (model, checkpoint, tokens / "vocabulary.parquet", *parts):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    # In place of a file, so the job ends early.
+    (project.folder / "results/demo/logs/train/.sigmoid_128.log").mkdir(parents=True)
+
+    def run(*arguments: str) -> bool:
+        """Run the job. Return True if the checkpoint was kept."""
+        journal = "results/demo/training/sigmoid_128/journal.csv"
+        assert "Is a directory" in project.failure(journal, "--allowed-rules", "train", *arguments)
+        assert not model.exists()
+        return checkpoint.exists()
+
+    finished.write_text(f"{TINY['training']['steps']}\n")
+    assert run()  # there is no journal
+    assert run()  # Snakemake has deleted the model
+    finished.write_text(f"{TINY['training']['steps']}\n")
+    assert not run()
+    checkpoint.touch()
+    model.touch()
+    assert not run("--forcerun", "train")
+
+
 def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:
     bad = tmp_path / "bad.h5ad"
     bad.write_bytes(b"not an h5ad file")

@@ -8,7 +8,7 @@ from scipy import stats
 from study.conftest import make_page, study_of
 
 from scsigmoid.report.figures.style import styled
-from scsigmoid.study.figures import stability_figure
+from scsigmoid.study.figures import embeddings_figure, stability_figure
 from scsigmoid.study.runs import Study
 
 
@@ -23,6 +23,11 @@ def test_every_table_and_figure_is_made(study: Study):
         scores.append(("random", None, metric, 0.1))
     frame = pd.DataFrame(scores, columns=["run", "step", "metric", "value"])
     frame.to_csv(study.folder / "scores.csv", index=False)
+    with styled():
+        figure = embeddings_figure(Study(study.folder))
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.texts] == ["sigmoid", "softmax", "Random embedding"]
+    assert not any(axes.texts for axes in figure.axes)  # names crossed the curves
     page = make_page(study)
     texts = {path.stem.removeprefix("study_"): path.read_text() for path in page.glob("*.md")}
     assert set(texts) == {

@@ -209,3 +209,17 @@ def test_two_nodes_stop_in_time_and_continue(
     whole = tmp_path / "whole"
     subprocess.run([*command, "--gpus", "2", "--output", whole], check=True, capture_output=True)
     assert (two / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_no_process_outlives_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs outlived the daemons, so a test that failed left its jobs running."""
+    other = Slurm(tmp_path / "cluster")
+    try:
+        monkeypatch.setenv("PATH", f"{other.commands}{os.pathsep}{os.environ['PATH']}")
+        script, numbers = tmp_path / "job.sh", tmp_path / "numbers"
+        script.write_text(f"#!/bin/sh\nsetsid sleep 600 &\necho $! $$ > {numbers}\nkill -STOP $$\n")
+        other.ask("sbatch", "--output=/dev/null", str(script))
+        wait_until(lambda: numbers.is_file() and numbers.read_text().endswith("\n"))
+    finally:
+        other.stop()
+    wait_until(lambda: not any(map(psutil.pid_exists, map(int, numbers.read_text().split()))), 5)

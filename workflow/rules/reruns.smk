@@ -47,20 +47,28 @@ def remove_old_checkpoints():
     """Remove the checkpoints of finished models that are trained again from the beginning.
 
     These are models whose training is forced (-R train) or whose files were deleted. Interrupted
-    runs (without a file `finished`, which contains the number of steps) and runs with changed
-    settings keep their checkpoints. Training decides whether it can continue from them.
+    runs (without a file `finished`, which contains the number of steps), runs without a journal and
+    runs with changed settings keep their checkpoints. Training decides whether it can continue.
     """
     if workflow.touch:
         return
     for job in workflow.dag.needrun_jobs():
-        reason = workflow.dag.reason(job)
-        if job.rule.name != "train" or not (reason.forced or reason.missing_output):
+        if job.rule.name != "train":
             continue
-        if job.output.model in OUTDATED:
-            continue
-        folder = Path(job.output.model).parent / "checkpoints"
+        model = job.output.model
+        is_forced = workflow.dag.reason(job).forced and model not in OUTDATED
+        folder = Path(model).parent / "checkpoints"
         finished = folder / "finished"
         steps = PLAN.run_config(job.wildcards.model).training.steps
-        if finished.is_file() and finished.read_bytes() == f"{steps}\n".encode():
-            for path in (*folder.glob("step-*.pt"), *folder.glob("step-*.sha256"), finished):
+        if finished.is_file():
+            is_complete = finished.read_bytes() == f"{steps}\n".encode()
+        else:  # an earlier run may have removed it, see below
+            is_complete = os.path.exists(model)
+        if not is_complete:
+            continue
+        # Snakemake deletes the model before the job runs. If the job then ends before training
+        # starts, the next run must not take the model for one that the user deleted.
+        finished.unlink(missing_ok=True)
+        if is_forced or not os.path.exists(model):
+            for path in (*folder.glob("step-*.pt"), *folder.glob("step-*.sha256")):
                 path.unlink()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from snakemake.dag import DAG
 from snakemake.persistence import PersistenceBase
 
 
@@ -41,7 +42,7 @@ def store_configuration(path, is_planned=True):
     try:
         folder = path.rpartition("/")[0]
         lock_results(folder)
-        check_outputs(folder)
+        check_outputs(folder, workflow.dag.needrun_jobs())
         stored.store(CONFIG, Path(path), workflow.configfiles)
     except UserError as error:
         stop(error)
@@ -67,12 +68,12 @@ def lock_results(folder):
     return lock  # the cache keeps the lock until this process ends
 
 
-def check_outputs(results):
+def check_outputs(results, jobs, *, are_made_again=True):
     """Raise a UserError if a file or folder that Snakemake will delete contains a user's file.
 
     Before a job runs, Snakemake deletes its outputs: files, and folders with all their files.
     """
-    paths = [Path(path) for job in workflow.dag.needrun_jobs() for path in job.output]
+    paths = [Path(path) for job in jobs for path in job.output]
     # Links to files of the user are outputs, too, so only the links of folders are followed.
     files = [file.parent.resolve() / file.name for file in input_files()]
     inputs = {path for file in files for path in (file, *file.parents)}
@@ -81,18 +82,35 @@ def check_outputs(results):
         if other := stored.find_other_files(path, results):
             message = (
                 f"{path}: contains files that no job wrote ({first_few(other)}), and would be"
-                " deleted because its job runs again; move these files, and run again"
+                " deleted; move these files, and run again"
             )
         # The lock is read before it is written again, with the same rows.
-        elif path.name != "lock.csv" and path.parent.resolve() / path.name in inputs:
+        elif are_made_again and path.name == "lock.csv":
+            continue
+        elif path.parent.resolve() / path.name in inputs:
             message = (
                 f"{path}: is an input in the configuration, or contains one, and would be deleted"
-                " because a job writes it; move the input, and correct its path in the configuration"
+                "; move the input, and correct its path in the configuration"
             )
         if message:
             if IS_MODULE:  # Snakemake has started, and would not print the error
                 print(f"scsigmoid: error: {message}", file=sys.stderr)
             raise UserError(message)
+
+
+async def delete_outputs(dag, only_temp=False, dryrun=False, delete=DAG.clean):
+    """Delete outputs (`--delete-all-output`), unless a run uses them or they contain user's files."""
+    try:
+        check_outputs(RESULTS, dag.jobs, are_made_again=False)
+        if not dryrun:
+            lock_results(RESULTS)
+    except UserError as error:
+        stop(error)
+    await delete(dag, only_temp, dryrun)
+
+
+if not IS_MODULE:
+    DAG.clean = delete_outputs
 
 
 def warn_of_earlier_jobs():

@@ -220,14 +220,14 @@ def speed_ups_table(rows: pd.DataFrame) -> str:
         here = ratios(provider, "pytorch", padding)
         own = ratios(ours, "pytorch", padding) if provider == theirs else None
         table.append(
-            [f"{provider_label(provider)} over standard PyTorch, {padding:.0%} padding",
+            [f"{provider_label(provider)} over standard PyTorch, {padding * 100:g} % padding",
              text([means[way] for way in PASSES]), text([ratio.mean() for ratio in here]),
              text([ratio.mean() for ratio in own]) if own else "", str(min(map(len, here)))]
         )  # fmt: skip
     gains = {row["pass"]: 1 + row["value"] / 100 for row in reported_numbers["padded_gains"]}
     here, own = (ratios(name, "flash_attention_2", 0.25) for name in (theirs, ours))
     table.append(
-        [f"{provider_label(theirs)} over FlashAttention-2, 25% padding",
+        [f"{provider_label(theirs)} over FlashAttention-2, 25 % padding",
          text([gains[way] for way in PASSES]), text([ratio.mean() for ratio in here]),
          text([ratio.mean() for ratio in own]), str(min(map(len, here)))]
     )  # fmt: skip
@@ -238,7 +238,7 @@ def speed_ups_table(rows: pd.DataFrame) -> str:
         return [padded / unpadded for padded, unpadded in means]
 
     table.append(
-        [f"{provider_label(theirs)}, TFLOPS with 25% padding over without",
+        [f"{provider_label(theirs)}, TFLOPS with 25 % padding over without",
          text([left[way] for way in PASSES], 3), text(share(theirs), 3), text(share(ours), 3), "12"]
     )  # fmt: skip
     header = ["forward/backward", "paper", "here", "our Hopper kernel instead", "shapes"]
@@ -536,7 +536,7 @@ def evaluation_tables(measurements: Path) -> dict[str, str]:
     shares = coverage.pivot(index=["donors", "deviation"], columns="interval", values="coverage")
     order = ("donors", "clusters")
     covered = [
-        [str(donors), f"{deviation:g}", *(f"{row[name]:.1%}".replace("%", " %") for name in order)]
+        [str(donors), f"{deviation:g}", *(f"{row[name] * 100:.1f} %" for name in order)]
         for (donors, deviation), row in shares.iterrows()
     ]
     header = ["donors", "standard deviation between donors", "Student's t over donor means"]

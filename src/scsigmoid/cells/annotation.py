@@ -430,6 +430,6 @@ def describe(classifier: str, held_out: HeldOut) -> str:
     scores = held_out.scores()
     return (
         f"held-out reference cells, {classifier}: accuracy {scores['accuracy']:.3f}, balanced "
-        f"{scores['balanced_accuracy']:.3f}; {scores['unknown']:.1%} unknown below "
+        f"{scores['balanced_accuracy']:.3f}; {scores['unknown'] * 100:.1f} % unknown below "
         f"{scores['threshold']:.2f}, accuracy of the others {scores['accuracy_of_known']:.3f}"
     )

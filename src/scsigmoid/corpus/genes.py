@@ -448,8 +448,11 @@ def check_shared(file: Genes, known: Mapping[str, str], title: str, other: str) 
     if share >= 0.5:
         log(f"{summary} in {other}")
     else:
-        only_here = next(gene for gene in file.genes if gene not in comparable)
-        only_there = max(comparable - {*file.genes}, default="")
+        # If some names differ only in upper and lower case, the examples are such a pair.
+        absent = {normalize(gene): gene for gene in sorted(comparable - {*file.genes})}
+        names = [gene for gene in file.genes if gene not in comparable]
+        only_here = max(names, key=lambda gene: normalize(gene) in absent)
+        only_there = absent.get(normalize(only_here), max(absent.values(), default=""))
         kind = "Ensembl id" if has_ids([*comparable]) else "symbol"
         message = (
             f"{summary} among the {len(comparable):,} genes of {other} (only here: {only_here!r}, "

@@ -141,8 +141,7 @@ def check_layout(file: Any, title: str) -> None:
     for names, (kind, advice) in OTHER_KINDS.items():
         if all(name in file for name in names):
             raise UserError(f"{title}: {kind}, not an h5ad file; {advice}")
-    groups = [item for item in file.values() if isinstance(item, h5py.Group)]
-    if "obs" not in file and any("barcodes" in group for group in groups):
+    if "obs" not in file and has_barcodes(file):
         raise UserError(
             f"{title}: a 10x file, not an h5ad file; rename it so that it ends with .h5"
         )
@@ -153,6 +152,13 @@ def check_layout(file: Any, title: str) -> None:
             raise UserError(f"{title}: {name} has the layout of anndata 0.6 and older; {REWRITE}")
         if "_index" not in file[name].attrs or "column-order" not in file[name].attrs:
             raise UserError(f"{title}: {name} is not a data frame as anndata writes it; {ADVICE}")
+
+
+def has_barcodes(file: Any) -> bool:
+    """Return whether an open HDF5 file has a matrix of 10x: a group with ``barcodes``."""
+    import h5py
+
+    return any(isinstance(item, h5py.Group) and "barcodes" in item for item in file.values())
 
 
 def attribute_text(value: Any) -> str:

@@ -35,6 +35,7 @@ from scsigmoid.corpus.metadata import (
     read_metadata,
     read_part,
     read_row,
+    read_summary,
     write_manifest,
 )
 from scsigmoid.corpus.repeated_cells import (
@@ -78,6 +79,8 @@ def build_manifest(
         rows, summary = list_local(config)
     else:
         rows, summary = list_remote(config, Downloads(folder, corpus.download))
+    for message in summary.get("warnings", ()):
+        announce(message)
     check_rows(rows, summary["origin"])
     rows = assign_parts(rows, corpus.parts)
     summary |= summarize(rows)
@@ -129,7 +132,7 @@ def check_not_trained_on(row_file: str | Path, manifest: str | Path, config: Con
     if config.corpus.source != "local" or is_unchanged:
         return
     # A new manifest would exclude training cells with the counts of held-out cells.
-    rows_now, _ = list_local(config)
+    rows_now, summary = list_local(config)
     excluded_now = {row.location: row.excluded for row in rows_now if row.role == "training"}
     for row in training:
         ranges = excluded_now.get(row.location)
@@ -145,6 +148,10 @@ def check_not_trained_on(row_file: str | Path, manifest: str | Path, config: Con
                 f"datasets.{evaluated.dataset}: {cells:,} training cells of {row.location} have "
                 f"the same counts as held-out cells; {TRAIN_AGAIN}"
             )
+    entry = read_summary(manifest, "warnings")
+    printed = entry if isinstance(entry, list) else []
+    for message in summary["warnings"]:
+        (log if message in printed else announce)(message)
 
 
 class LocalCells(NamedTuple):
@@ -158,12 +165,16 @@ class LocalCells(NamedTuple):
 
 
 def list_local(config: Config) -> tuple[list[ManifestRow], dict[str, Any]]:
-    """Return the manifest rows of the user's own files, and entries for the summary."""
+    """Return the manifest rows of the user's own files, and entries for the summary.
+
+    The entry ``warnings`` has the warnings to print.
+    """
     local_files = own_files(config)
     selections = sorted({file.held_out for file in local_files if isinstance(file.held_out, str)})
     listed = [list_file(local, config, selections) for local in local_files]
+    warnings = []
     if values := [text for _, file in listed for text in file.held_out_values]:
-        announce(
+        warnings.append(
             "warning: training cells have a value that is held out in another file or spelling: "
             f"{first_few(values)}; hold them out, too, if they are of the same origin"
         )
@@ -175,9 +186,9 @@ def list_local(config: Config) -> tuple[list[ManifestRow], dict[str, Any]]:
             organisms = organisms_of(cells_of[Path(row.location)].genes)
             rows[number] = replace(row, organism=" || ".join(organisms))
     compare_genes({file.path: file.cells for file in files})
-    compared = find_repeated(files)
+    compared, found = find_repeated(files)
     excluded = {path: cells for path, cells in compared.items() if len(cells.rows)}
-    summary: dict[str, Any] = {"origin": "corpus.local"}
+    summary: dict[str, Any] = {"origin": "corpus.local", "warnings": warnings + found}
     for path, cells in compared.items():
         for name in ("excluded", "not_compared"):
             numbers = getattr(cells, name)
@@ -234,11 +245,12 @@ def list_file(
     return rows, LocalCells(local.path, cells, training_rows, held_out_rows, held_out_values)
 
 
-def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
-    """Return the repeated training cells to exclude, by path of the file.
+def find_repeated(files: Sequence[LocalCells]) -> tuple[dict[str, Excluded], list[str]]:
+    """Return the repeated training cells to exclude, by path of the file, and warnings.
 
-    Warn about excluded cells, and about cells that could not be compared.
+    The warnings are about excluded cells, and about cells that could not be compared.
     """
+    warnings = []
     # Of cells with the same counts, the first is kept: from the file with the most genes.
     files = sorted(files, key=lambda file: -len(file.cells.genes))
     n_cells = sum(file.cells.n_cells for file in files)
@@ -261,7 +273,7 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
         compared[str(file.path)] = cells_of_file
         if len(cells_of_file.rows):
             numbers = cells_of_file.excluded
-            announce(
+            warnings.append(
                 f"warning: {file.path}: of {len(file.training):,} training cells, "
                 f"{numbers['held_out']:,} have the same counts as held-out cells and "
                 f"{numbers['repeated']:,} the same as other training cells; they are left out"
@@ -276,7 +288,7 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
     repeated = [cells.excluded["repeated"] for cells in exclude_repeated(held_out, shared)]
     if total := sum(repeated):
         examples = (f"{file.path} ({n:,})" for file, n in zip(files, repeated, strict=True) if n)
-        announce(
+        warnings.append(
             f"warning: {total:,} held-out cells have the same counts as other held-out cells, so "
             f"scores count them twice: {first_few(examples)}; remove repeated cells of a file, and "
             "of several copies list only one or set held_out for one only"
@@ -287,14 +299,14 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
         if total := sum(numbers.values()):
             examples = (f"{path} ({number:,})" for path, number in numbers.items() if number)
             # Repeated training cells do not bias scores, so they are not shown on the terminal.
-            show = announce if name == "held_out" else log
+            show = warnings.append if name == "held_out" else log
             show(
                 f"warning: {total:,} of {n_training:,} training cells could not be compared with "
                 f"the {other} cells of every other file, because they express fewer than "
                 f"{FEWEST_GENES} of the genes that both files have: {first_few(examples)}; check "
                 "the gene ids, unless the files are of different organisms"
             )
-    return compared
+    return compared, warnings
 
 
 def remove_excluded(rows: list[ManifestRow], excluded: Mapping[str, Excluded]) -> list[ManifestRow]:

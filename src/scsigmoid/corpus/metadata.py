@@ -109,12 +109,11 @@ def read_manifest(path: str | Path, *, may_be_edited: bool = False) -> list[Mani
     if not path.read_bytes().endswith(b"\n"):
         raise UserError(f"{path}: damaged manifest: its last line is incomplete; make it again")
     check_rows(rows, f"{path}: damaged manifest")
-    summary = path.with_suffix(".json")
-    description = None if may_be_edited else read_description(summary)
+    description = None if may_be_edited else read_summary(path, "manifest")
     if description not in (None, describe_manifest(path, rows)):
         raise UserError(
             f"{path}: damaged or changed manifest: its {len(rows)} rows do not have the number or "
-            f"SHA-256 in {summary}; make it again"
+            f"SHA-256 in {path.with_suffix('.json')}; make it again"
         )
     return rows
 
@@ -124,10 +123,11 @@ def describe_manifest(path: str | Path, rows: Sequence[ManifestRow]) -> dict[str
     return {"rows": len(rows), "sha256": sha256(path)}
 
 
-def read_description(summary: Path) -> Any:
-    """Return the value of :func:`describe_manifest` in a summary, or None if there is none."""
+def read_summary(manifest: str | Path, name: str) -> Any:
+    """Return an entry of the summary of a manifest, or None if there is none."""
+    summary = Path(manifest).with_suffix(".json")
     with suppress(OSError, ValueError, AttributeError):  # another JSON file may have this name
-        return json.loads(summary.read_text(encoding="utf-8")).get("manifest")
+        return json.loads(summary.read_text(encoding="utf-8")).get(name)
     return None
 
 
@@ -229,8 +229,11 @@ def one_line(value: Any, longest: int = LONGEST_TEXT) -> str:
 
 
 def without_spelling(text: str) -> str:
-    """Return a text in lower case and with single spaces. Spellings of a name have the same."""
-    return " ".join(text.casefold().split())
+    """Return a text in lower case, with single spaces, and ``1`` for ``1.0``.
+
+    Spellings of a name have the same. A column of floats has ``1.0`` for the integer 1.
+    """
+    return re.sub(r"^(-?\d+)\.0+$", r"\1", " ".join(text.casefold().split()))
 
 
 def check_identifier(identifier: Any, where: str = "CELLxGENE") -> str:

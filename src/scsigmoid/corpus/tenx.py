@@ -10,20 +10,29 @@ from scsigmoid.config.local_files import LocalFile, problem_of, samples_of
 from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.h5ad_writer import storing
-from scsigmoid.corpus.hdf5 import opened
+from scsigmoid.corpus.hdf5 import has_barcodes, opened
 from scsigmoid.corpus.metadata import one_line
 from scsigmoid.errors import UserError
 from scsigmoid.files import DAMAGE
 
+REMEDY = "give the matrix as Cell Ranger writes it, or an h5ad file"
+
 
 def is_tenx(path: Path) -> bool:
-    """Return True for folders, which must be 10x folders, and ``.h5`` files without ``obs``."""
+    """Return True for folders, which must be 10x folders, and ``.h5`` files without ``obs``.
+
+    Raise a UserError if such a file does not have a 10x matrix.
+    """
     if path.is_dir():
         return True
     if path.suffix != ".h5":
         return False
     with opened(path, is_h5ad=False) as file:
-        return "obs" not in file
+        if "obs" in file:
+            return False
+        if not has_barcodes(file):
+            raise UserError(f"{path}: not a 10x file or folder that scanpy reads; {REMEDY}")
+    return True
 
 
 def convert_tenx(path: Path, output: Path) -> None:
@@ -57,7 +66,7 @@ def convert_tenx(path: Path, output: Path) -> None:
             raise
         raise UserError(
             f"{path}: not a 10x file or folder that scanpy reads ({type(error).__name__}: "
-            f"{one_line(error)}); give the matrix as Cell Ranger writes it, or an h5ad file"
+            f"{one_line(error)}); {REMEDY}"
         ) from error
     var = {"feature_name": adata.var_names.astype(str).to_numpy()}
     if "feature_types" in adata.var:

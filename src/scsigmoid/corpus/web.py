@@ -153,8 +153,11 @@ class Web:
         return self.ask("GET", url, read, patience)
 
     def size(self, url: str) -> int | None:
-        """Return the size of a file in bytes, ``None`` if not stated. May raise :class:`Absent`."""
-        return self.ask("HEAD", url, content_length)
+        """Return the size of a file in bytes, ``None`` if not stated. May raise :class:`Absent`.
+
+        0 counts as not stated: some servers answer it to HEAD requests.
+        """
+        return self.ask("HEAD", url, content_length) or None
 
     def ask(
         self, method: str, url: str, read: Callable[[requests.Response], T], patience: float = 1.0

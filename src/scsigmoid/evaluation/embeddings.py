@@ -67,5 +67,5 @@ def first_tokens(tokens: TokenStore, size: int) -> CellTokens:
     kept = np.add.reduceat(is_known, packed.cu_seqlens[:-1], dtype=np.int32)
     if not kept.all():
         raise UserError(f"{int((kept == 0).sum())} cells express no gene of the initial model")
-    log(f"{(~is_known).mean():.2%} of the tokens are of genes that the initial model lacks")
+    log(f"{100 * (~is_known).mean():.2f} % of the tokens are of genes that the initial model lacks")
     return CellTokens(packed.tokens[is_known], np.cumsum([0, *kept], dtype=np.int64), kept)

@@ -56,6 +56,8 @@ class CrossValidated(Score):
 FOLDS = 5  # number of folds of cross-validation
 CONFIDENCE = 0.95  # of intervals over folds, and over seeds of a metric
 LISI_NEIGHBORS = 90  # number of neighbors for iLISI in the Benchmarker of scib-metrics
+# The perplexity of scib-metrics is a third of this number, rounded down. It must be above 1.
+FEWEST_LISI_NEIGHBORS = 6
 
 
 def scib(
@@ -231,11 +233,12 @@ def ilisi(cells: Neighbors, seed: int) -> Scores:
 
     It is the median over cells of the effective number of batches among the 90 nearest cells (or
     all, if there are fewer), minus 1, divided by the number of batches minus 1. Cells without a
-    batch are left out. The result is empty if there are fewer than two batches.
+    batch are left out. The result is empty if there are fewer than two batches, or fewer than six
+    cells with a batch.
     """
     is_known = cells.batches != ""
     batches = cells.batches[is_known]
-    if len(np.unique(batches)) < 2:
+    if len(np.unique(batches)) < 2 or len(batches) < FEWEST_LISI_NEIGHBORS:
         return {}
     if len(batches) < len(is_known):
         log(f"iLISI: {len(is_known) - len(batches)} cells without a batch are left out")

@@ -317,7 +317,7 @@ def choose_model(settings: AutoSettings, scale: Scale, sample: "Sample") -> None
     genes = sample.quantile(COVERED)
     tokens = genes + (as_kind(bool, settings["tokens.cls"]) or 0)  # one more for <cls>
     context = ceil(tokens / MULTIPLE) * MULTIPLE
-    reason = f"{COVERED:.0%} of the cells express at most {genes:,} genes"
+    reason = f"{COVERED * 100:g} % of the cells express at most {genes:,} genes"
     if context > scale.context:
         reason += f"; on {device} the first {scale.context:,} tokens"
     for name in settings.models:

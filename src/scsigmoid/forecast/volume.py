@@ -17,6 +17,7 @@ from scsigmoid.corpus.held_out import held_out_text, select_role
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS
 from scsigmoid.corpus.tenx import is_tenx, open_h5ad_files
+from scsigmoid.errors import UserError, first_few
 from scsigmoid.forecast.effort import lengths_of, rates
 from scsigmoid.progress import verbosity
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, read_gene_list
@@ -115,10 +116,18 @@ def open_training_cells(config: Config) -> list[Cells] | None:
 
 
 def check_own_files(config: Config) -> None:
-    """Check genes and labels of the user's h5ad files, as the first jobs do. Skip 10x files."""
-    cells_of = {}
+    """Check genes and labels of the user's h5ad files, as the first jobs do.
+
+    Of 10x files, only check that they are 10x files, and that none is evaluated.
+    """
+    files, cells_of = own_files(config), {}
+    if tenx := [file.path for file in files if is_tenx(file.path) and file.dataset]:
+        raise UserError(
+            f"{first_few(tenx)}: 10x files do not contain labels, so their cells cannot be "
+            "evaluated; remove 'held_out', or write an h5ad file with labels"
+        )
     with verbosity(False):
-        for file, cells in open_h5ad_files(own_files(config)):
+        for file, cells in open_h5ad_files(files):
             cells_of[file.path] = cells
             if file.dataset:
                 held_out = held_out_text(file.held_out, config.seed)

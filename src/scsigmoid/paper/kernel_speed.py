@@ -97,7 +97,7 @@ def numbers(results: Results) -> Iterator[Number]:
             headline=other != speed.STANDARD,
         )  # fmt: skip
     for row in tables["speed_ups"]:
-        label = f"speed-up over PyTorch, {row['pass']}, {row['padding']:.0%} padding"
+        label = f"speed-up over PyTorch, {row['pass']}, {row['padding'] * 100:g} % padding"
         values = {"mean": row["mean"]}
         if "range" in row:
             values["lowest"], values["highest"] = row["range"]
@@ -109,17 +109,17 @@ def numbers(results: Results) -> Iterator[Number]:
     for row in tables["padded_gains"]:
         yield number(
             TRITON_SIGMOID,
-            f"TFLOPS over those of FlashAttention-2, {row['pass']}, 25% padding", "times",
+            f"TFLOPS over those of FlashAttention-2, {row['pass']}, 25 % padding", "times",
             1 + row["value"] / 100,
             ratio_to("flash_attention_2", padding=0.25, direction=row["pass"]), no_effect=1,
         )  # fmt: skip
     for row in tables["padding_overhead"]:
         direction = row["pass"]
         for form, padding in (("unpadded", 0.0), ("padded", 0.25)):
-            title = f"mean TFLOPS, {direction}, {padding:.0%} padding"
+            title = f"mean TFLOPS, {direction}, {padding * 100:g} % padding"
             compute = partial(throughput, padding=padding, direction=direction)
             yield number(TRITON_SIGMOID, title, "TFLOPS", row[form], compute)
-        title = f"share of the mean TFLOPS that 25% padding leaves, {direction}"
+        title = f"share of the mean TFLOPS that 25 % padding leaves, {direction}"
         compute = partial(share_left, direction=direction)
         yield number(TRITON_SIGMOID, title, "%", 100 - row["decrease"], compute)
 

@@ -69,7 +69,13 @@ def read_table(path: Path, **expected: Any) -> "pa.Table":
     """Read a Parquet file. Raise a UserError if a field of its identity is not as expected."""
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path)
-    metadata = table.schema.metadata or {}
-    check_identity(path, json.loads(metadata.get(METADATA_KEY.encode(), b"{}")), **expected)
-    return table
+    check_identity(path, read_identity(path), **expected)
+    return pq.read_table(path)
+
+
+def read_identity(path: Path) -> dict[str, Any]:
+    """Return the identity of a Parquet file, {} if it states none."""
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_schema(path).metadata or {}
+    return dict(json.loads(metadata.get(METADATA_KEY.encode(), b"{}")))

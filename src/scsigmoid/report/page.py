@@ -276,7 +276,7 @@ def longer_cells(results: Results) -> str:
     """Return the share of training cells with more genes than fit in each context, as text."""
     cls = results.config.tokens.cls  # <cls> takes one place
     return ", ".join(
-        f"{1 - covered_share(*results.lengths, context - cls):.1%} at {context:,} tokens"
+        f"{100 - 100 * covered_share(*results.lengths, context - cls):.1f} % at {context:,} tokens"
         for context in sorted({results.config.models[x].context for x in reported_models(results)})
     )
 

@@ -19,7 +19,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
 from scsigmoid.records import mmd_metrics
 from scsigmoid.records.csv_rows import as_value
-from scsigmoid.records.identity import check_identity, read_table
+from scsigmoid.records.identity import check_identity, read_identity, read_table
 from scsigmoid.records.measurements import (
     Interval,
     Measurement,
@@ -102,7 +102,8 @@ class Results:
         """Return the rows of a metric's file for a dataset, or for a dataset and a model.
 
         Raise a UserError if a row is of another metric, dataset or model, or if its attention,
-        context or vocabulary differ from the configuration or from rows that were read earlier.
+        context, seed or vocabulary differ from the configuration or from rows that were read
+        earlier.
         """
         path = metric_file(metric, dataset, model)
         rows = self.cached(path, read_measurements)
@@ -115,6 +116,8 @@ class Results:
             if row.model in self.config.models and not row.compared_with:
                 settings = self.config.models[row.model]
                 expected |= {"attention": settings.attention, "context": settings.context}
+            if row.seed != -1:  # -1: no random numbers
+                expected["seed"] = self.config.seed
             if row.metric not in FILE_METRICS.get(metric, {metric}):
                 expected["metric"] = metric
             check_identity(self.folder / path, vars(row), **expected)
@@ -187,7 +190,11 @@ class Results:
         (:func:`scsigmoid.records.measurements.donor_mean`).
         """
         of_first, of_second = (self.cell_losses(dataset, model) for model in (first, second))
-        if not np.array_equal(of_first.cells, of_second.cells):
+        folder = self.folder / "metrics/validation_loss" / dataset
+        # `cells` is the SHA-256 of the dataset's file. Row numbers of other files may be equal.
+        identities = [read_identity(folder / f"{model}.parquet") for model in (first, second)]
+        files = {identity.get("cells") for identity in identities}
+        if len(files) > 1 or not np.array_equal(of_first.cells, of_second.cells):
             problem = f"{first} and {second} were evaluated on different cells"
             remedy = "delete the files of both models and run again"
             raise UserError(f"metrics/validation_loss/{dataset}: {problem}; {remedy}")
@@ -260,7 +267,15 @@ class Results:
         return self.cached(f"metrics/umap/{dataset}/{model}.parquet", read)
 
     def journal(self, model: str) -> Journal:
-        return self.cached(f"training/{model}/journal.csv", load_journal)
+        """Return the journal of a model. Raise a UserError if its header states another run."""
+        path = f"training/{model}/journal.csv"
+        journal = self.cached(path, load_journal)
+        settings = self.config.models[model]
+        numbers = {"context": settings.context, "seed": self.config.seed}
+        expected = {name: str(number) for name, number in numbers.items()}
+        expected |= {"model": model, "attention": settings.attention}
+        check_identity(self.folder / path, expected | journal.header, **expected)
+        return journal
 
     @property
     def kernel_rows(self) -> list[KernelRow]:
@@ -288,6 +303,7 @@ class Results:
 
         def read(path: Path) -> dict[str, Any]:
             values = read_json(path)
+            check_identity(path, {"dataset": dataset} | values, dataset=dataset)
             counts = {name: int(values[name]) for name in ("cells", "genes")}
             return {"label": str(values["label"]), **counts}
 

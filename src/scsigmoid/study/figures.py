@@ -31,7 +31,7 @@ CAPTIONS = {
     "loss": f"Validation loss (nats) by step {CURVES}, difference of the losses (nats, sigmoid "
     "minus softmax, mean over seeds with Student's 95 % interval), and effective number of keys.",
     "embeddings": f"Scores of the embeddings by step {CURVES}, one panel per metric. Higher is "
-    "better. Dotted lines are controls without a model.",
+    "better. Dotted and dashed lines are controls without a model.",
     "frontier": "Top: validation loss at the end of training (nats) by learning rate, one mark per "
     "run, crosses for collapsed runs, lines through medians. Bottom: single runs by step.",
     "scale": "Difference of the validation losses (nats, sigmoid minus softmax) by model size. "
@@ -137,11 +137,12 @@ def embeddings_figure(study: Study) -> "Figure":
     for axes, (metric, means) in zip(panels, by_metric, strict=True):
         draw_arms(axes, scores[scores["metric"] == metric], "value", means, ".-")
         for name, values in study.controls.items():
-            draw_reference(axes, float(values[metric]), CONTROLS[str(name)], means["step"].max())
+            line: Any = {"color": MUTED, "linewidth": 0.7, "label": CONTROLS[str(name)]}
+            axes.axhline(float(values[metric]), linestyle=":" if name == "random" else "--", **line)
         axes.set_title(TITLES[str(metric)])
         axes.set_xlabel("Step")
         axes.locator_params(axis="x", nbins=4)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure
 
 

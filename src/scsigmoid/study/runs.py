@@ -13,7 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 
 from scsigmoid.config.schema import Config
@@ -21,6 +23,7 @@ from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.progress import log
 from scsigmoid.records.csv_rows import read_frame, write_frame
+from scsigmoid.records.identity import check_identity
 from scsigmoid.training.journal import JOURNAL, LAYER_COLUMNS, LAYERS, read_journal
 
 #: Columns of the journal that ``curves.csv`` contains.
@@ -57,6 +60,7 @@ def collect(config: Config, results: Path, output: Path) -> None:
         if not len(columns.get("step", ())):  # without a journal, or with an empty journal
             missing.append(name)
             continue
+        check_identity(journal, {"model": name} | header, model=name)
         number = len(rows)
         rows.append(
             {"run": number, "name": name}
@@ -70,7 +74,7 @@ def collect(config: Config, results: Path, output: Path) -> None:
         )
         curves.append(pd.DataFrame({"run": number, **{key: columns[key] for key in CURVES}}))
         if (folder / LAYERS).is_file():
-            layers.append(read_frame(folder / LAYERS, usecols=list(LAYER_COLUMNS)))
+            layers.append(read_layers(folder / LAYERS, columns))
             layers[-1].insert(0, "run", number)
     if not rows:
         raise UserError(f"{results}: contains no run of the study; train the runs first")
@@ -84,6 +88,24 @@ def collect(config: Config, results: Path, output: Path) -> None:
     tables = {"runs": pd.DataFrame(rows), "curves": pd.concat(curves), "layers": pd.concat(layers)}
     for name, table in tables.items():
         write_frame(output / f"{name}.csv", table)
+
+
+def read_layers(path: Path, journal: Mapping[str, NDArray[Any]]) -> pd.DataFrame:
+    """Read ``layers.csv`` of a run. Raise a UserError if it lacks rows of a validated step.
+
+    ``journal`` has the columns of the journal. A run that continued without its ``layers.csv``
+    (:func:`~scsigmoid.training.journal.begin_layers`) may lack the first steps.
+    """
+    table = read_frame(path, usecols=list(LAYER_COLUMNS))
+    validated = journal["step"][~np.isnan(journal["validation_loss"])]
+    steps = validated[validated >= table["step"].min()]
+    rows = table["step"].value_counts().reindex(steps, fill_value=0)
+    if rows.nunique() > 1:
+        raise UserError(
+            f"{path}: damaged: step {rows.idxmin()} has {rows.min()} of {rows.max()} layers; train "
+            "the run again, or delete the file to leave it out"
+        )
+    return table
 
 
 class Study:

@@ -21,7 +21,7 @@ from scsigmoid.study.stability import (
     stability_runs,
 )
 
-INTERVAL = f"Student's {CONFIDENCE:.0%} interval"
+INTERVAL = f"Student's {CONFIDENCE * 100:g} % interval"
 IN_BRACKETS = f"in brackets {INTERVAL}"
 COLLAPSED = (
     f"A run has collapsed if the median of its last three validation losses is less than "
@@ -237,9 +237,9 @@ def clipping_table(study: Study) -> Table:
         stability.gradient_norms(study),
         {
             "Family": "{family}", "Arm": "{attention}",
-            "Steps": "{steps:,}", "Clipped": "{clipped:.1%}",
-            "Min.": norm("minimum"), "25%": norm("lower"), "Median": norm("median"),
-            "75%": norm("upper"), "Max.": norm("maximum"),
+            "Steps": "{steps:,}", "Clipped": lambda row: f"{row['clipped'] * 100:.1f} %",
+            "Min.": norm("minimum"), "25 %": norm("lower"), "Median": norm("median"),
+            "75 %": norm("upper"), "Max.": norm("maximum"),
         },
         "ll" + "r" * 7,
     )  # fmt: skip
@@ -250,14 +250,14 @@ def power_table(study: Study) -> Table:
         "Differences of validation loss (nats) between the arms that the seeds can detect. The "
         f"loss is the {FINAL_LOSS} up to the step. Each seed has one run per arm. Standard "
         f"deviation: of the difference, sigmoid minus softmax, over seeds. Half width: half the "
-        f"width of {INTERVAL} of the mean difference. Found in {POWER:.0%}: the true difference "
-        f"for which the interval excludes zero with a probability of {POWER:.0%}.",
+        f"width of {INTERVAL} of the mean difference. Found in {POWER * 100:g} %: the true "
+        f"difference for which the interval excludes zero with a probability of {POWER * 100:g} %.",
         comparisons.detectable_loss_differences(study),
         {
             "Step": "{step:,.0f}", "Seeds": "{seeds}",
             "Standard deviation": decimals("deviation", 3),
             "Half width": decimals("half_width", 3),
-            f"Found in {POWER:.0%}": decimals("detectable", 3),
+            f"Found in {POWER * 100:g} %": decimals("detectable", 3),
         },
         "rcccc",
     )  # fmt: skip

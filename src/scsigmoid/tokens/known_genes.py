@@ -63,8 +63,8 @@ def known_ids(
     found = len(found_by_id) + len(unique)
     known, in_file = len(name_of), len(genes)
     shares = (
-        f"{100 * found / known:.3g}% of the model's {known:,} genes, "
-        f"{100 * found / in_file:.3g}% of the file's {in_file:,}"
+        f"{100 * found / known:.3g} % of the model's {known:,} genes, "
+        f"{100 * found / in_file:.3g} % of the file's {in_file:,}"
     )
     by_id = sum(map(is_id, found_by_id))  # without names that are the ids of the vocabulary
     log(f"{title}: {by_id:,} genes found by id, {found - by_id:,} by name: {shares}")

@@ -80,8 +80,8 @@ def log_truncated(cells: Cells, truncated: int, maximum_length: int) -> None:
     if truncated:
         log(
             f"{cells.title}: {truncated:,} of {cells.n_cells:,} cells "
-            f"({truncated / cells.n_cells:.1%}) express more than {maximum_length:,} genes of the "
-            "vocabulary and are cut"
+            f"({100 * truncated / cells.n_cells:.1f} %) express more than {maximum_length:,} genes "
+            "of the vocabulary and are cut"
         )
 
 

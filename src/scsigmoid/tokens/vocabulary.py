@@ -278,8 +278,8 @@ def log_organisms(organisms: Mapping[str, Mapping[str, int]]) -> None:
         outside = summary["outside"] / max(summary["counts"], 1)
         log(
             f"vocabulary: {organism}: {summary['tokens']:,} genes have a token; training cells "
-            f"express {summary['genes']:,} genes; {outside:.3%} of the non-zero counts are of "
-            "genes without a token"
+            f"express {summary['genes']:,} genes; {outside * 100:.3f} % of the non-zero counts are "
+            "of genes without a token"
         )
 
 

@@ -2,6 +2,7 @@
 
 import math
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scsigmoid.config.schema import Config
 from scsigmoid.files import atomic_path
+from scsigmoid.progress import announce
 from scsigmoid.report.tables.writing import one_line
 
 if TYPE_CHECKING:
@@ -64,7 +66,9 @@ def styled() -> Iterator[None]:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    with mpl.rc_context({**mpl.rcParamsDefault, "backend": "agg", **STYLE}):
+    settings = {**mpl.rcParamsDefault, "backend": "agg", **STYLE}
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # `save` prints one line
         yield
 
 
@@ -127,12 +131,20 @@ def add_legend(figure: "Figure", axes: "Axes", columns: int, *, is_below: bool =
 
 
 def save(figure: "Figure", stem: str | Path, formats: Sequence[str] = ("png", "pdf")) -> list[Path]:
-    """Write a figure in each format. Equal figures have equal bytes: files contain no dates."""
+    """Write a figure in each format. Equal figures have equal bytes: files contain no dates.
+
+    Warn if the font of the figure lacks characters.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)  # becomes figure.canvas
     figure.set_dpi(DPI)
     freeze_layout(figure)
+    if missing := missing_characters(figure):
+        announce(
+            f"warning: {Path(stem).name}: the font of figures lacks {missing[:20]!r}, so boxes are "
+            "drawn; use names in Latin, Greek or Cyrillic letters"
+        )
     metadata = {
         "png": {"Software": None},
         "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
@@ -142,6 +154,18 @@ def save(figure: "Figure", stem: str | Path, formats: Sequence[str] = ("png", "p
         with atomic_path(path) as temporary:
             figure.savefig(temporary, format=suffix, dpi=DPI, metadata=metadata[suffix])
     return paths
+
+
+def missing_characters(figure: "Figure") -> str:
+    """Return the characters in a figure that its font lacks, for example Chinese ones, sorted."""
+    from matplotlib.font_manager import findfont, get_font
+    from matplotlib.text import Text
+
+    [family] = STYLE["font.sans-serif"]
+    known = get_font(findfont(family)).get_charmap()
+    texts: Any = figure.findobj(Text)
+    characters = {character for text in texts for character in text.get_text()}
+    return "".join(sorted(x for x in characters if x.isprintable() and ord(x) not in known))
 
 
 def freeze_layout(figure: "Figure") -> None:
