@@ -2,6 +2,7 @@
 
 import errno
 import os
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -16,7 +17,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.training.checkpoints import Checkpoint, Checkpoints
-from scsigmoid.training.loop import restore
+from scsigmoid.training.loop import restore, resume
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import Trainer
 
@@ -80,6 +81,31 @@ def test_a_folder_that_may_not_be_listed_is_not_empty(checkpoints, monkeypatch):
         monkeypatch.setattr(os, function, Mock(side_effect=PermissionError))
     with pytest.raises(PermissionError):
         checkpoints.resume(IDENTITY, 100)
+
+
+def test_copies_of_the_user_are_not_checkpoints(checkpoints):
+    """They were resumed, counted as the newest checkpoints, and removed."""
+    copies = [checkpoints.folder / name for name in ("step-best.pt", "step-00000030-keep.pt")]
+    for path in copies:
+        path.write_bytes(checkpoints.path(20).read_bytes())
+    assert checkpoints.latest().step == 30
+    save(checkpoints, 40)
+    assert checkpoints.paths() == [checkpoints.path(40), checkpoints.path(30)]
+    assert all(path.is_file() for path in copies)
+
+
+def test_a_run_from_the_beginning_keeps_models_of_the_user(tmp_path):
+    """A copy of a snapshot was removed with the snapshots of the earlier run."""
+    made = Checkpoints(tmp_path / "checkpoints", keep=2)
+    snapshot, copy = (
+        tmp_path / f"model-step-00000010{end}" for end in (".safetensors", "-good.safetensors")
+    )
+    for path in (snapshot, copy):
+        path.write_bytes(b"model")
+    run = SimpleNamespace(training=SimpleNamespace(steps=100))
+    assert resume(run, made, IDENTITY, {}) == 0
+    assert copy.is_file()
+    assert not snapshot.exists()
 
 
 def test_damage_to_all_checkpoints_does_not_restart_the_run(checkpoints):

@@ -70,5 +70,6 @@ def remove_old_checkpoints():
         # starts, the next run must not take the model for one that the user deleted.
         finished.unlink(missing_ok=True)
         if is_forced or not os.path.exists(model):
-            for path in (*folder.glob("step-*.pt"), *folder.glob("step-*.sha256")):
+            step = "step-" + 8 * "[0-9]"
+            for path in (*folder.glob(f"{step}.pt"), *folder.glob(f"{step}.sha256")):
                 path.unlink()

@@ -7,6 +7,7 @@ A damaged checkpoint is renamed to ``<name>.damaged``, and the next older checkp
 checkpoint cannot be read because of the file system, it may be intact, so an error is raised.
 """
 
+import fnmatch
 import os
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +26,8 @@ from scsigmoid.files import atomic_path, sha256, write_text
 from scsigmoid.progress import log, warn
 
 VERSION = 3  # of the file format
+#: Pattern of the stem of a checkpoint's file: the step has eight digits.
+STEP = "step-" + 8 * "[0-9]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,8 @@ class Checkpoints:
             names = os.listdir(self.folder)  # Path.glob would hide a permission error
         except FileNotFoundError:
             return []
-        names = [name for name in names if name.startswith("step-") and name.endswith(".pt")]
+        # Copies of the user, such as step-best.pt, are not checkpoints.
+        names = fnmatch.filter(names, f"{STEP}.pt")
         return [self.folder / name for name in sorted(names, reverse=True)]
 
     def save(self, checkpoint: Checkpoint) -> None:

@@ -26,7 +26,7 @@ from scsigmoid.progress import announce, log
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore, read_index
 from scsigmoid.tokens.vocabulary import Vocabulary
-from scsigmoid.training.checkpoints import Checkpoints, of_another_version, read_checkpoint
+from scsigmoid.training.checkpoints import STEP, Checkpoints, of_another_version, read_checkpoint
 from scsigmoid.training.journal import LAYERS, Layer, append_rows, validation_losses
 from scsigmoid.training.processes import SIGNALS, STOPPED, Processes, joined, stop_requests
 from scsigmoid.training.records import Meter, Records
@@ -154,7 +154,7 @@ def resume(
     step = checkpoints.resume(identity, run.training.steps)
     if not step:
         # Snapshots and layer statistics may be from a run with other settings.
-        for path in (*folder.glob("model-step-*.safetensors"), folder / LAYERS):
+        for path in (*folder.glob(f"model-{STEP}.safetensors"), folder / LAYERS):
             path.unlink(missing_ok=True)
     for snapshot_step, path in snapshots.items():
         if snapshot_step < step and not path.is_file():
