@@ -635,7 +635,7 @@ def test_only_a_deleted_model_is_trained_from_the_beginning(project: Project) ->
     folder = project.folder / "results/demo/training/sigmoid_128"
     model, checkpoint, finished = (
         folder / name
-        for name in ("model.safetensors", "checkpoints/step-1.pt", "checkpoints/finished")
+        for name in ("model.safetensors", "checkpoints/step-00000001.pt", "checkpoints/finished")
     )
     tokens = project.folder / "results/demo/tokens"
     parts = [tokens / f"training/part-0000{part}/index.json" for part in range(2)]
