@@ -96,7 +96,11 @@ def compute_loss(*arguments):
         time.sleep(3)
     return measure(*arguments)
 
-processes.dist.init_process_group = lambda backend: connect(backend, timeout=timedelta(seconds=1))
+def connect_with_limit(backend):
+    connect(backend)  # with the usual limit, because processes start at different times
+    processes.dist.distributed_c10d._set_pg_timeout(timedelta(seconds=1))
+
+processes.dist.init_process_group = connect_with_limit
 loop.compute_loss = compute_loss
 sys.exit(cli.main(sys.argv[1:]))
 """
