@@ -100,14 +100,18 @@ def test_10x_files_that_the_first_jobs_refuse(tmp_path, capsys):
     other = tenx_file(tmp_path / "b.h5", np.full((6, 20), 2), ["Gene Expression"] * 20)
     corpus = {"source": "local", "local": [labeled, {"files": str(other)}]}
 
-    def error() -> str:
-        main(["plan", "--config", f"results={tmp_path}", f"corpus={json.dumps(corpus)}"])
+    def error(*settings: str) -> str:
+        main(["plan", "--config", f"results={tmp_path}", f"corpus={json.dumps(corpus)}", *settings])
         return capsys.readouterr().err
 
     assert error() == ""
     corpus["local"][1]["held_out"] = 0.5
     assert f"error: {other}" in error()
     del corpus["local"][1]["held_out"]
+    # The advice was only for files in corpus.local.
+    of_dataset = json.dumps({"tenx": {"title": "10x", "file": str(corpus["local"].pop()["files"])}})
+    assert "or the dataset" in error(f"datasets={of_dataset}")
+    corpus["local"].append({"files": str(other)})
     with h5py.File(other, "w") as file:
         file["counts"] = np.ones((6, 20))
     assert f"error: {other}" in error()

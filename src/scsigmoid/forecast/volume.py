@@ -124,7 +124,7 @@ def check_own_files(config: Config) -> None:
     if tenx := [file.path for file in files if is_tenx(file.path) and file.dataset]:
         raise UserError(
             f"{first_few(tenx)}: 10x files do not contain labels, so their cells cannot be "
-            "evaluated; remove 'held_out', or write an h5ad file with labels"
+            "evaluated; remove 'held_out' or the dataset, or write an h5ad file with labels"
         )
     with verbosity(False):
         for file, cells in open_h5ad_files(files):
