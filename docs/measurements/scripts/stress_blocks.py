@@ -45,7 +45,12 @@ def largest_rise(curve: pd.DataFrame) -> float:
 
 
 def has_risen(curve: pd.DataFrame) -> bool:
-    """Return True if a level after the lowest one is much higher: the rule's second condition."""
+    """Return True if a level after the lowest one is much higher: the rule's second condition.
+
+    A loss that is not finite counts as such a level.
+    """
+    if not np.isfinite(curve["loss"]).all():
+        return True
     level = levels(curve)
     return bool((level.loc[level.idxmin() :] >= level.min() + DIVERGED_RISE).any())
 
