@@ -169,3 +169,16 @@ def test_the_advised_backend_runs(requested):
     assert set(advised) == {"reference", "auto"}
     for backend in advised:
         sigmoid_attention(*inputs([torch.float32] * 3), LENGTHS, 5, backend=backend)
+
+
+def test_a_compiled_call_accepts_a_bias_for_any_number_of_sequences():
+    """One sequence after other numbers of sequences was an error."""
+
+    def attend(x, cu_seqlens, bias):
+        return sigmoid_attention(x, x, x, cu_seqlens, 40, bias=bias)
+
+    compiled = torch.compile(attend, fullgraph=True, backend="eager")
+    for offsets in ([0, 20, 25, 51], [0, 20, 51], [0, 40]):
+        x, bias = torch.randn(offsets[-1], 4, 16), torch.randn(len(offsets) - 1)
+        arguments = x, torch.tensor(offsets, dtype=torch.int32), bias
+        torch.testing.assert_close(compiled(*arguments), attend(*arguments))

@@ -42,7 +42,8 @@ def expand_bias(bias: float | Tensor | None, sequences: int, like: Tensor) -> Te
         return torch.full((sequences,), to_float("bias", bias), dtype=dtype, device=like.device)
     check_tensor("bias", bias)
     check_real("bias", bias)
-    if bias.shape not in ((), (sequences,)):
+    # Compared by number, because torch.compile does not compare tuples of symbolic sizes.
+    if bias.dim() > 1 or (bias.dim() == 1 and bias.shape[0] != sequences):
         raise ValueError(
             f"bias: must be a number or have shape ({sequences},), has {tuple(bias.shape)}"
         )
