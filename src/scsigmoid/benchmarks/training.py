@@ -192,10 +192,10 @@ def run_group(
     tokens_and_flops = time_rounds(entries, conditions, batches)
     rows = [make_row(entry, conditions, tokens_and_flops) for entry in entries]
     for row in rows:
-        text = f"{row.cells_per_second:.4g} cells/s, MFU {row.mfu:.1%}" if row.rounds else ""
+        speed = f"{row.cells_per_second:.4g} cells/s, MFU {100 * row.mfu:.1f} %"
         log(
             f"{row.size}, context {row.context}, {row.cells_per_step} cells, {row.kernel}, "
-            f"{row.layout}: {'; '.join(filter(None, (text, row.note)))}"
+            f"{row.layout}: {'; '.join(filter(None, (speed if row.rounds else '', row.note)))}"
         )
     return rows
 
