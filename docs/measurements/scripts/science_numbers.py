@@ -139,7 +139,7 @@ def stability(arms: Study, measurements: Path) -> Iterator[Statement]:
         + (f"{counts.loc['sigmoid', 'sum'].sum()} of {counts.loc['sigmoid', 'size'].sum()}"),
     )
     collapsed, tried = softmax.loc[4e-3]
-    yield README, f"{collapsed} of {tried} softmax runs learn only gene frequencies"
+    yield README, f"{collapsed} of {tried} softmax runs are near gene frequencies"
     number_of_runs = len(stability_runs(arms))
     yield REPRODUCTION, f"None of the {number_of_runs} runs diverged"
     assert not stability_runs(arms)["diverged"].any()
@@ -244,9 +244,10 @@ def two_layers(folder: Path) -> Iterator[Statement]:
     by_seed = held_out.query("dataset != 'lung_cell_lines'").pivot_table(
         "loss", "seed", "attention"
     )
-    for page in (REPRODUCTION, PREREGISTRATION):
+    for page in (README, REPRODUCTION, PREREGISTRATION):
         yield page, span(by_seed["sigmoid"] - by_seed["softmax"])
-    yield REPRODUCTION, span(means)
+    for page in (README, REPRODUCTION):
+        yield page, span(means)
     by_dataset = held_out.pivot_table("loss", "dataset", "attention")
     gaps = (by_dataset["sigmoid"] - by_dataset["softmax"]).sort_values()
     lung, low, high = (fixed(gap, 3) for gap in gaps.iloc[[0, 1, -1]])
@@ -278,7 +279,7 @@ def six_layers(folder: Path) -> Iterator[Statement]:
     for page, digits in ((PREREGISTRATION, 3), (REPRODUCTION, 2)):
         ratio = [fixed(value, digits) for value in mmd_ratio(without_tumors)]
         yield page, f"{ratio[0]} [{ratio[1]}, {ratio[2]}]"
-    for page in (REPRODUCTION, PREREGISTRATION):
+    for page in (README, REPRODUCTION, PREREGISTRATION):
         yield page, span(mean_score(without_tumors))
     yield PREREGISTRATION, span(mean_score(sources.query("metric != 'mmd'")))
     for metric in ("linear_probe", "knn"):
@@ -344,6 +345,7 @@ def rising(folder: Path) -> Iterator[Statement]:
         PREREGISTRATION,
         f"in {higher} of {pairs} pairs (sign test: p = {fixed(p, 3)}; {3 * p:.2f}",
     )
+    yield README, f"higher rate in {higher} of {pairs}"
     yield REPRODUCTION, f"none of {pairs} diverged in either arm"
     yield REPRODUCTION, f"in {higher} of {pairs} pairs (p = {3 * p:.2f}, corrected)"
     curves = everything[everything["variants"] == "none"].dropna(subset="validation_loss")
@@ -434,10 +436,18 @@ def stress(measurements: Path) -> Iterator[Statement]:
     final, at_common_step, at_paper_step = (
         comparisons.final_losses(table, keys) for table in (rows, common, until)
     )
-    difference = at_paper_step.unstack()["sigmoid"] - at_paper_step.unstack()["softmax"]
-    for seeds in (judged, new):
-        for page in (README, PREREGISTRATION, REPRODUCTION):
-            yield page, span(difference[seeds], sign="+" if page == README else "")
+    difference, at_the_end = (
+        table.unstack()["sigmoid"] - table.unstack()["softmax"]
+        for table in (at_paper_step, at_common_step)
+    )
+    new_span = span(difference[new], sign="")
+    yield README, f"+{new_span}"
+    for page in (PREREGISTRATION, REPRODUCTION):
+        yield page, new_span.replace(" [", " nats [")
+        yield page, span(difference[judged], sign="")
+        yield page, span(at_the_end[judged], sign="")
+    yield PREREGISTRATION, span(at_the_end[new], sign="")
+    yield PREREGISTRATION, f"negative in seed 207 ({fixed(at_the_end[207], 3)})"
     low, high = (fixed(value, 3) for value in (difference[judged].min(), difference[judged].max()))
     yield PREREGISTRATION, f"in all six seeds ({low} to {high} nats)"
 
@@ -461,14 +471,18 @@ def stress(measurements: Path) -> Iterator[Statement]:
             yield PREREGISTRATION, f"{name} | {' | '.join(texts)} |"
     jump = losses.get_group((201, "softmax")).diff().max()
     yield PREREGISTRATION, f"jump by {fixed(jump, 2)} nats"
-    excess = losses.agg(lambda run: (run - run.cummin()).max())
-    yield PREREGISTRATION, f"so far by at most {fixed(excess[new].max(), 2)} nats"
-    yield REPRODUCTION, f"gradient norm of {norms.max()[204].max():.0f}"
-    yield REPRODUCTION, f"The largest norm of all, {norms.max().max():.0f}"
-    yield (
-        REPRODUCTION,
-        f"losses are {fixed(final[judged].min(), 1)} to {fixed(final[judged].max(), 1)}",
-    )
+    excess = losses.agg(lambda run: (run - run.cummin()).max())[new].groupby("attention").max()
+    largest = [fixed(excess[arm], 2) for arm in ("sigmoid", "softmax")]
+    yield PREREGISTRATION, f"by at most {largest[0]} (sigmoid) and {largest[1]} nats (softmax)"
+    every_50 = rows[rows["step"] % 50 == 0].groupby(keys)["gradient_norm"].max()
+    by_arm = every_50.groupby("attention").max()
+    text = f"{by_arm['sigmoid']:.0f} is the largest norm of all, and {by_arm['softmax']:.0f} that"
+    yield REPRODUCTION, text
+    yield REPRODUCTION, f"it is {norms.max().max():.0f}, of softmax"
+    for page in (PREREGISTRATION, REPRODUCTION):
+        yield page, f"at most {every_50[[(205, 'softmax'), (207, 'softmax')]].max():.0f}"
+    low, high = (fixed(value, 1) for value in (final[judged].min(), final[judged].max()))
+    yield REPRODUCTION, f"ends of the runs, at {low} to {high} nats"
 
 
 def largest_rise(losses: pd.Series) -> float:
