@@ -157,3 +157,26 @@ def test_the_path_of_an_input_is_too_long() -> None:
     name = "a" * 300
     with pytest.raises(UserError, match=name):
         load(overrides={"preset": "demo", "tokens": {"vocabulary": {"genes": name}}})
+
+
+@pytest.mark.parametrize("source", ["embedded", "local", "cellxgene"])
+def test_many_more_parts_than_files(source: str, tmp_path: Path) -> None:
+    """Snakemake planned the jobs of empty parts for minutes."""
+    for name in ("a", "b", "c"):
+        write_lengths(tmp_path / f"{name}.h5ad", [20, 30])
+    held_out = {"files": str(tmp_path / "c.h5ad"), "held_out": True}
+    files = [{"files": str(tmp_path / "[ab].h5ad")}, held_out] if source == "local" else []
+    preset = "small" if source == "cellxgene" else "demo"
+
+    def read(parts: int) -> int:
+        corpus = {"source": source, "parts": parts, "local": files}
+        return load(overrides={"preset": preset, "corpus": corpus}).corpus.parts
+
+    assert read(1000) == 1000
+    with pytest.raises(UserError, match=r"^corpus\.parts: .* 10000; found 100000"):
+        read(100_000)
+    if source == "cellxgene":
+        assert read(2000) == 2000
+    else:
+        with pytest.raises(UserError, match=r"^corpus\.parts: 2000 for [0-9]+ training files; "):
+            read(2000)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from scsigmoid.config.initial import find_initial_problems
-from scsigmoid.config.local_files import files_of_datasets, problem_of
+from scsigmoid.config.local_files import expand, files_of_datasets, problem_of
 from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Config, Control, KernelBenchmark, Model, Training
 from scsigmoid.config.validate import check_known
@@ -16,6 +16,9 @@ from scsigmoid.files import check_target
 from scsigmoid.kernels import BACKENDS
 
 WIDEST_HEAD = 256  # largest head dimension of the GPU kernels of sigmoid attention
+# Largest number of parts if there are fewer files, so that parts are empty. Snakemake needs about
+# five seconds to plan the jobs of 1,000 parts.
+MOST_PARTS = 1000
 
 
 def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> None:
@@ -123,6 +126,11 @@ def find_corpus_problems(config: Config) -> Iterator[str]:
     files, cells = corpus.embedded.training_files, corpus.embedded.training_cells
     if files > cells:
         yield f"corpus.embedded.training_files: {files} for {cells} cells; set at most {cells}"
+    if corpus.source == "local":
+        files = sum(file.held_out is not True for file in expand(corpus.local))
+    # The number of files of CELLxGENE is not known before the manifest is made.
+    if corpus.source != "cellxgene" and corpus.parts > max(files, MOST_PARTS):
+        yield f"corpus.parts: {corpus.parts} for {files} training files; set at most {files}"
     for file in files_of_datasets(config.datasets):
         if problem := problem_of(file.path):
             yield f"datasets.{file.dataset}.file: {file.path}: {problem}"

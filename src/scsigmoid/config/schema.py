@@ -192,7 +192,7 @@ class Corpus(Section):
     source: Source
     """Source of the cells: ``embedded`` (in the package, works offline), ``local`` (your own files)
     or ``cellxgene`` (downloads from CELLxGENE Discover)."""
-    parts: Annotated[int, Field(ge=1, le=100_000), NUMBER]
+    parts: Annotated[int, Field(ge=1, le=10_000), NUMBER]
     """Number of parts of the training files. One job per part downloads, counts or tokenizes."""
     snapshot: Annotated[
         str,
