@@ -630,6 +630,38 @@ def test_deleting_all_outputs_keeps_files_of_the_user(project: Project) -> None:
     assert not any(path.exists() for path in (part, lock, results / "tokens/vocabulary.parquet"))
 
 
+def test_deleting_all_outputs_before_the_first_run(project: Project) -> None:
+    """It made a results folder with a lock."""
+    project.run("--delete-all-output")
+    assert not (project.folder / "results").exists()
+
+
+@pytest.mark.parametrize("private", [".", "corpus", ".workflow"])
+def test_outputs_that_cannot_be_deleted_are_one_line(private: str, project: Project) -> None:
+    """It was a traceback."""
+    results = project.folder / "results/demo"
+    results.mkdir(parents=True)
+    (project.folder / MANIFEST).parent.mkdir()
+    (project.folder / MANIFEST).touch()
+    if private == ".workflow":
+        (results / private).touch()
+    (results / private).chmod(0o500)
+    run = subprocess.run(
+        without_privileges(project.command("--delete-all-output")),
+        cwd=project.folder,
+        env=project.environment(),
+        capture_output=True,
+        text=True,
+    )
+    (results / private).chmod(0o700)
+    assert run.returncode == 1
+    assert (project.folder / MANIFEST).exists()
+    assert "Traceback" not in run.stderr
+    name = {".": ".workflow", "corpus": "corpus/manifest.csv"}.get(private, private)
+    problem = f"results/demo/{name}: cannot be deleted or locked (Permission denied); "
+    assert run.stderr.splitlines()[-1].startswith(f"scsigmoid: error: {problem}")
+
+
 def test_only_a_deleted_model_is_trained_from_the_beginning(project: Project) -> None:
     """Checkpoints were also lost after a job that ended before training, or without a journal."""
     folder = project.folder / "results/demo/training/sigmoid_128"

@@ -102,11 +102,14 @@ async def delete_outputs(dag, only_temp=False, dryrun=False, delete=DAG.clean):
     """Delete outputs (`--delete-all-output`), unless a run uses them or they contain user's files."""
     try:
         check_outputs(RESULTS, dag.jobs, are_made_again=False)
-        if not dryrun:
+        if not dryrun and os.path.isdir(RESULTS):  # the lock would make a missing folder
             lock_results(RESULTS)
+        await delete(dag, only_temp, dryrun)
     except UserError as error:
         stop(error)
-    await delete(dag, only_temp, dryrun)
+    except OSError as error:
+        place = error.filename or RESULTS
+        stop(f"{place}: cannot be deleted or locked ({error.strerror}); change its permissions")
 
 
 if not IS_MODULE:
