@@ -1,6 +1,7 @@
 """Studies of one seed, one arm, several sizes, or with missing runs."""
 
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from scsigmoid.report.figures.style import styled
 from scsigmoid.report.tables.writing import DASH, MINUS, Cell
 from scsigmoid.study import comparisons
 from scsigmoid.study.comparisons import loss_differences
-from scsigmoid.study.figures import loss_figure
+from scsigmoid.study.figures import loss_figure, stability_figure
 from scsigmoid.study.runs import Study, collect
 from scsigmoid.study.stability import stability_runs
 from scsigmoid.study.tables import frontier_table, rates_table, scores_table, seeds_table
@@ -207,13 +208,26 @@ def test_an_infinite_validation_loss_is_in_the_next_means(study: Study) -> None:
 
 
 def test_a_study_whose_runs_are_all_lost_has_its_page(study: Study) -> None:
-    """It ended with a ValueError, because no rate had a last validation loss."""
+    """It ended with a ValueError, later with a warning about a legend without entries."""
     path = study.folder / "curves.csv"
     curves = pd.read_csv(path)
     curves.assign(loss=math.nan, validation_loss=math.nan).to_csv(path, index=False)
-    page = make_page(study)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        page = make_page(study)
     assert "up to step 100." in (page / "study_rates.md").read_text()
     assert (page / "study_frontier.png").is_file()
+
+
+@pytest.mark.parametrize("arms", [["softmax"], ["sigmoid", "softmax"]])
+def test_arms_whose_runs_are_all_lost_are_in_the_legend(study: Study, arms: list[str]) -> None:
+    study.curves.loc[study.curves["attention"].isin(arms), ["loss", "validation_loss"]] = math.nan
+    with styled():
+        (legend, *_) = [a.get_legend() for a in stability_figure(study).axes if a.get_legend()]
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert [label for label in labels if label.removesuffix(", collapsed") in arms] == [
+        f"{arm}, collapsed" for arm in arms
+    ]
 
 
 def test_a_run_is_compared_with_the_baseline_of_its_context(tmp_path: Path) -> None:

@@ -228,8 +228,12 @@ def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
             x = points["learning_rate"] * shift
             axes.plot(x, points["loss"], marker, label=label, **marker_style)
         upper_edge = axes.get_xaxis_transform()  # x in data units, y = 1 is the upper edge
-        for rate in runs_of_arm[~is_finite]["learning_rate"]:
-            axes.plot(rate * shift, 1, "x", clip_on=False, transform=upper_edge, **marker_style)
+        lost = runs_of_arm[~is_finite]["learning_rate"] * shift
+        if len(lost):
+            edge: Any = {"clip_on": False, "transform": upper_edge, **marker_style}
+            if finite.empty:  # else the arm is in the legend
+                edge["label"] = f"{arm}, collapsed"
+            axes.plot(lost, np.ones(len(lost)), "x", **edge)
     axes.set_xscale("log", base=2)
     rates = sorted(runs["learning_rate"].unique())
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=6)
