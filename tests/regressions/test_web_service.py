@@ -1,6 +1,7 @@
 """Answers of the CELLxGENE service and of hostile servers."""
 
 import dataclasses
+import gzip
 import hashlib
 import json
 import re
@@ -389,9 +390,30 @@ def test_answers_that_are_not_json(text, server, web):
         web.json(server.api + "/datasets")
 
 
-def test_the_size_of_an_answer_is_limited(server, web, monkeypatch):
+@pytest.mark.parametrize("encoding", ["gzip", ""])
+def test_an_answer_that_is_compressed_without_being_asked(encoding, server, web):
+    """It was requested again until all attempts were used, as an answer that is not JSON."""
+    whole = gzip.compress(json.dumps([1, 2]).encode())
+    headers = {"Content-Encoding": encoding}
+    answers = [
+        lambda handler, body=body: handler.body(body, headers) for body in (whole[:15], whole)
+    ]
+    server.script[PATH] = answers
+    assert web.json(server.address + PATH) == [1, 2]
+    assert len(server.requests) == 2
+
+
+def test_an_answer_with_an_unknown_compression(server, web):
+    server.script[PATH] = [lambda h: h.body(b"\x0b\x03\x80[1]", {"Content-Encoding": "br"})] * 9
+    with pytest.raises(UserError, match=r"its answer is compressed \(br\)"):
+        web.json(server.address + PATH)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_the_size_of_an_answer_is_limited(compress, server, web, monkeypatch):
     monkeypatch.setattr("scsigmoid.corpus.web.LARGEST_ANSWER", 1 << 20)
-    server.answers["/datasets"] = b"[" + b" " * (1 << 21) + b"]"
+    server.answers["/datasets"] = compress(b"[" + b" " * (1 << 21) + b"]")
     with pytest.raises(UserError, match=r"larger than 1 MiB; check corpus\.api"):
         web.json(server.api + "/datasets")
 

@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -33,6 +34,7 @@ BLOCK = 1 << 16  # bytes read at a time
 ADVANCE = 1 << 20  # number of bytes that count as progress
 LARGEST_ANSWER = 1 << 26  # maximum number of bytes of a JSON document
 SLOWEST = 60.0  # maximum number of seconds in which ADVANCE bytes must arrive
+GZIP = b"\x1f\x8b"  # first bytes of data that are compressed with gzip
 GONE = {404: "not found", 410: "withdrawn"}
 # Statuses after which a request is repeated: firewalls may answer 403 to a valid request.
 BUSY = (403, 408, 425, 429)
@@ -136,19 +138,32 @@ class Web:
     def json(self, url: str, patience: float = 1.0) -> Any:
         """Return the JSON document at an address. ``patience`` is a factor of the timeout."""
 
+        def check_size(text: bytes | bytearray) -> None:
+            if len(text) > LARGEST_ANSWER:
+                raise UserError(
+                    f"{one_line(url)}: its answer is larger than {LARGEST_ANSWER >> 20} MiB; "
+                    "check corpus.api"
+                )
+
         def read(response: requests.Response) -> Any:
-            text = bytearray()
+            text: bytes | bytearray = bytearray()
             for block in self.body(response):
                 text += block
-                if len(text) > LARGEST_ANSWER:
-                    raise UserError(
-                        f"{one_line(url)}: its answer is larger than {LARGEST_ANSWER >> 20} MiB; "
-                        "check corpus.api"
-                    )
+                check_size(text)
             try:
+                if text.startswith(GZIP):  # some servers and proxies compress without being asked
+                    decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
+                    text = decoder.decompress(text, LARGEST_ANSWER + 1)
+                    check_size(text)
                 return json.loads(text)
-            except (ValueError, RecursionError):
-                raise Transient("its answer is not JSON") from None
+            except (ValueError, RecursionError, zlib.error):
+                encoding = response.headers.get("Content-Encoding", "")
+                if encoding in ("", "identity", "gzip", "x-gzip"):
+                    raise Transient("its answer is not JSON") from None
+                raise UserError(
+                    f"{one_line(url)}: its answer is compressed ({one_line(encoding)}), although "
+                    "the request forbids it; check corpus.api, or use a network without this proxy"
+                ) from None
 
         return self.ask("GET", url, read, patience)
 
