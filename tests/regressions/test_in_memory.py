@@ -154,3 +154,10 @@ def test_embed_and_fetch_write_the_strings_of_pandas_3(make, model, expected, tm
     assert result.obs["kind"].tolist() == [*"abab"]
     np.testing.assert_allclose(result.obsm["X_scsigmoid"], expected, atol=2e-5)
     assert open_cells(held_out).n_cells == 2
+
+
+@pytest.mark.parametrize("device", ["meta", "vulkan", "lazy"])
+def test_a_device_that_is_not_available(device):
+    """It was one of PyTorch's errors, of several types, or an error when cells were embedded."""
+    with pytest.raises(UserError, match=rf"^device: '{device}' is not available .*cpu or cuda$"):
+        ss.load("blood", device=device)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from scsigmoid.config.initial import initial_path
 from scsigmoid.errors import UserError
 from scsigmoid.model.devices import check_backend, own_defaults, resolve_device
@@ -51,6 +53,17 @@ def check_model(model: object) -> None:
         )
 
 
+def check_device(device: torch.device) -> None:
+    """Raise a UserError if PyTorch cannot compute on a device. GPUs are already checked."""
+    try:
+        if device.type != "cuda":
+            torch.zeros(1, device=device).item()  # a tensor on "meta" has no values
+    except Exception:  # of many types
+        raise UserError(
+            f"device: {str(device)!r} is not available in PyTorch here; set it to auto, cpu or cuda"
+        ) from None
+
+
 @own_defaults()
 def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Model:
     """Load a trained model.
@@ -74,7 +87,9 @@ def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Mo
     path = initial_path(path) if isinstance(path, str) else path.expanduser()
     if (path / MODEL).is_file():
         path = path / MODEL
-    encoder, metadata = load_encoder(path, resolve_device(device), backend)
+    torch_device = resolve_device(device)
+    check_device(torch_device)
+    encoder, metadata = load_encoder(path, torch_device, backend)
     if backend != "auto":
         # Raises an error now, not in the first forward pass, if the device cannot run the backend.
         check_backend(encoder.settings, next(encoder.parameters()).device)
