@@ -10,6 +10,7 @@ import pytest
 from study import conftest as study_fixtures
 from study.conftest import SEEDS, STUDY, make_page, make_study, study_of, write_runs
 
+from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
@@ -17,6 +18,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.report.figures.style import styled
 from scsigmoid.report.tables.writing import DASH, MINUS, Cell
 from scsigmoid.study import comparisons
+from scsigmoid.study.baselines import baselines
 from scsigmoid.study.comparisons import loss_differences
 from scsigmoid.study.figures import loss_figure, stability_figure
 from scsigmoid.study.runs import Study, collect
@@ -279,3 +281,20 @@ def test_layers_that_are_cut_at_the_end_of_a_line(
     path.write_text("".join([header, *twice[:-kept]]))
     with pytest.raises(UserError, match=f"{path}: damaged"):
         collect(config, tmp_path, tmp_path / "tables")
+
+
+def test_baselines_leave_out_parts_of_an_earlier_run(tmp_path: Path) -> None:
+    """After corpus.parts was lowered, the cells of the old parts were counted again."""
+    training = {"validate_every": 1, "validation_cells": 64}
+    overrides = {"corpus": {"parts": 1}, "training": training, "study": {"seeds": SEEDS}}
+    config = load(overrides=overrides).model_copy(update={"datasets": {}})
+    tokens = tmp_path / "tokens"
+    (tokens / "training").mkdir(parents=True)
+    tables = []
+    for part in range(2):
+        settings = config.benchmarks.training
+        write_simulated_tokens(tokens, settings, cells=600, longest=255, seed=part)
+        (tokens / "tokens").rename(tokens / f"training/part-0000{part}")
+        baselines(config, tmp_path, tmp_path / "baselines.csv")
+        tables.append((tmp_path / "baselines.csv").read_text())
+    assert tables[0] == tables[1]

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.model.batches import Batch, pack
 from scsigmoid.model.masking import Masking
@@ -37,7 +38,9 @@ def baselines(config: Config, results: Path, output: Path) -> None:
     """
     vocabulary_size = Vocabulary.read(results / "tokens/vocabulary.parquet").size
     size = config.sizes[config.architecture.size]
-    training = TokenStore.open(sorted((results / "tokens/training").glob("part-*")))
+    # The folder may also contain parts of an earlier run with more parts.
+    parts = [results / f"tokens/training/part-{part}" for part in Plan(config).parts]
+    training = TokenStore.open(parts)
     validation = validation_indices(len(training), config.training.validation_cells)
     trained = np.setdiff1d(np.arange(len(training)), validation)
     # Token store, row numbers of the cells, and seed of the masks, by name of the dataset. The
