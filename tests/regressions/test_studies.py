@@ -283,6 +283,15 @@ def test_layers_that_are_cut_at_the_end_of_a_line(
         collect(config, tmp_path, tmp_path / "tables")
 
 
+def test_a_study_without_cells_for_its_baselines_is_refused() -> None:
+    """After all runs were trained, the baselines ended with a ValueError."""
+    validation = {"validate_every": 1, "validation_cells": 64}
+    study = {"seeds": SEEDS | {"training": {name: [value] for name, value in validation.items()}}}
+    assert load(overrides={"study": study, "training": validation})
+    with pytest.raises(UserError, match=r"^training\.validation_cells: 0, but seeds_.* has 64; "):
+        load(overrides={"study": study})
+
+
 def test_baselines_leave_out_parts_of_an_earlier_run(tmp_path: Path) -> None:
     """After corpus.parts was lowered, the cells of the old parts were counted again."""
     training = {"validate_every": 1, "validation_cells": 64}
