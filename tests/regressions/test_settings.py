@@ -178,5 +178,7 @@ def test_many_more_parts_than_files(source: str, tmp_path: Path) -> None:
     if source == "cellxgene":
         assert read(2000) == 2000
     else:
-        with pytest.raises(UserError, match=r"^corpus\.parts: 2000 for [0-9]+ training files; "):
+        count = {"embedded": 3, "local": 2}[source]
+        problem = rf"^corpus\.parts: 2000, but training files: {count}; set at most {count}$"
+        with pytest.raises(UserError, match=problem):
             read(2000)

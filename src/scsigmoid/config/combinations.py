@@ -133,11 +133,13 @@ def find_corpus_problems(config: Config) -> Iterator[str]:
     files, cells = corpus.embedded.training_files, corpus.embedded.training_cells
     if files > cells:
         yield f"corpus.embedded.training_files: {files} for {cells} cells; set at most {cells}"
-    if corpus.source == "local":
-        files = sum(file.held_out is not True for file in expand(corpus.local))
     # The number of files of CELLxGENE is not known before the manifest is made.
-    if corpus.source != "cellxgene" and corpus.parts > max(files, MOST_PARTS):
-        yield f"corpus.parts: {corpus.parts} for {files} training files; set at most {files}"
+    if corpus.source != "cellxgene" and corpus.parts > MOST_PARTS:
+        count = files + 1  # and the file of real cells
+        if corpus.source == "local":
+            count = sum(file.held_out is not True for file in expand(corpus.local))
+        if corpus.parts > count:
+            yield f"corpus.parts: {corpus.parts}, but training files: {count}; set at most {count}"
     for file in files_of_datasets(config.datasets):
         if problem := problem_of(file.path):
             yield f"datasets.{file.dataset}.file: {file.path}: {problem}"
