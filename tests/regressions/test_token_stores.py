@@ -259,3 +259,19 @@ def test_all_training_cells_with_too_few_genes(write_part, tmp_path):
     part = write_part("few", [draw(0, 4, 20)])
     with pytest.raises(UserError, match=r"minimum_genes"):
         vocabulary_of(part, minimum_genes=21)
+
+
+def test_temporary_files_of_a_killed_job_are_replaced_but_not_those_of_the_user(
+    vocabulary, write_part, tmp_path
+):
+    part = write_part("mine", [draw(0, 30, 20)])
+    folder = tmp_path / ".s.scatter"
+    folder.mkdir()
+    (folder / "7.arrow").touch()
+    assert len(tokenized(part, vocabulary, tmp_path / "s")) == 30
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / "notes.txt").touch()
+    with pytest.raises(UserError, match=r"\.s\.scatter: .*\(notes\.txt\); move them"):
+        tokenized(part, vocabulary, tmp_path / "s")
+    assert (folder / "notes.txt").exists()

@@ -6,6 +6,7 @@ depends only on the number of cells. Training shuffles again with its own seed
 cells of each file are permuted in memory.
 """
 
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from scsigmoid.errors import UserError
+from scsigmoid.errors import UserError, first_few
 from scsigmoid.seeds import derive
 
 MAXIMUM_SHARDS = 512  # one open file per shard, and systems limit the number of open files
@@ -39,7 +40,12 @@ def scatter(
             f"more than {MAXIMUM_SHARDS}; raise corpus.parts or tokens.shard_cells"
         )
     folder = store.with_name(f".{store.name}.scatter")
-    shutil.rmtree(folder, ignore_errors=True)  # left behind by a killed job
+    if folder.is_dir():  # left behind by a killed job
+        names = sorted(path.name for path in folder.iterdir())
+        if other := [name for name in names if not re.fullmatch(r"[0-9]+\.arrow", name)]:
+            problem = f"contains files that no job wrote ({first_few(other)})"
+            raise UserError(f"{folder}: {problem}; move them, and run again")
+        shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
         paths = [folder / f"{number}.arrow" for number in range(n_shards)]
