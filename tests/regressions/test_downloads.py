@@ -1,6 +1,7 @@
 """A resumed download is one file: never the start of one file and the rest of another."""
 
 import dataclasses
+import gzip
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -56,6 +57,22 @@ def resume(server: Loopback, web: Web, tmp_path: Path) -> Callable[..., tuple[by
         return file.read_bytes(), server.ranges(PATH)
 
     return run
+
+
+@pytest.mark.parametrize("how", ["well", "no length"])
+def test_a_file_that_is_compressed_without_being_asked(
+    how: str, server: Loopback, web: Web, tmp_path: Path
+) -> None:
+    """The message said that the file has changed, or advised to check the network."""
+    body, headers = gzip.compress(OLD), {"Content-Encoding": "gzip"}
+    server.script[PATH] = [lambda handler: handler.body(body, headers, how=how)] * 9
+    with pytest.raises(UserError, match="compresses it"):
+        download(web, server.address + PATH, tmp_path / "a.h5ad", SIZE)
+    assert len(server.requests) == 1
+    assert not list(tmp_path.iterdir())
+    server.script[PATH] = [lambda handler: handler.body(OLD, headers)]  # not compressed
+    download(web, server.address + PATH, tmp_path / "a.h5ad", SIZE)
+    assert (tmp_path / "a.h5ad").read_bytes() == OLD
 
 
 @pytest.mark.parametrize("size", [None, SIZE])

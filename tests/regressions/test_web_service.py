@@ -405,7 +405,7 @@ def test_an_answer_that_is_compressed_without_being_asked(encoding, server, web)
 
 def test_an_answer_with_an_unknown_compression(server, web):
     server.script[PATH] = [lambda h: h.body(b"\x0b\x03\x80[1]", {"Content-Encoding": "br"})] * 9
-    with pytest.raises(UserError, match=r"its answer is compressed \(br\)"):
+    with pytest.raises(UserError, match="compresses it"):
         web.json(server.address + PATH)
     assert len(server.requests) == 1
 

@@ -20,7 +20,14 @@ from filelock import FileLock
 
 from scsigmoid.config.schema import Download
 from scsigmoid.corpus.metadata import ManifestRow, check_identifier, one_line
-from scsigmoid.corpus.web import Transient, Web, check_status, content_length
+from scsigmoid.corpus.web import (
+    Transient,
+    Web,
+    check_encoding,
+    check_status,
+    content_length,
+    is_compressed,
+)
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256, write_text
 from scsigmoid.progress import log
@@ -160,6 +167,7 @@ def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
             )
         if size not in (None, expected):
             remove_partial(partial)
+            check_encoding(url, response)
             raise UserError(
                 f"{one_line(url)}: {expected} bytes, but {size} in the manifest: the file changed; "
                 f"{LEAVE_OUT} to continue without it, or make the manifest again, without "
@@ -174,9 +182,10 @@ def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
             for block in web.body(response):
                 handle.write(block)
     end = size_on_disk(partial)
-    if end > expected:
-        remove_partial(partial)
     if end != expected:
+        if end > expected or is_compressed(response):
+            remove_partial(partial)
+        check_encoding(url, response)
         raise Transient(f"the server sent {end} of {expected} bytes")
 
 

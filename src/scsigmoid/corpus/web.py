@@ -35,6 +35,7 @@ ADVANCE = 1 << 20  # number of bytes that count as progress
 LARGEST_ANSWER = 1 << 26  # maximum number of bytes of a JSON document
 SLOWEST = 60.0  # maximum number of seconds in which ADVANCE bytes must arrive
 GZIP = b"\x1f\x8b"  # first bytes of data that are compressed with gzip
+COMPRESSIONS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # in Content-Encoding
 GONE = {404: "not found", 410: "withdrawn"}
 # Statuses after which a request is repeated: firewalls may answer 403 to a valid request.
 BUSY = (403, 408, 425, 429)
@@ -150,20 +151,17 @@ class Web:
             for block in self.body(response):
                 text += block
                 check_size(text)
+            is_gzip = text.startswith(GZIP)  # some servers and proxies compress without being asked
             try:
-                if text.startswith(GZIP):  # some servers and proxies compress without being asked
+                if is_gzip:
                     decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
                     text = decoder.decompress(text, LARGEST_ANSWER + 1)
                     check_size(text)
                 return json.loads(text)
             except (ValueError, RecursionError, zlib.error):
-                encoding = response.headers.get("Content-Encoding", "")
-                if encoding in ("", "identity", "gzip", "x-gzip"):
-                    raise Transient("its answer is not JSON") from None
-                raise UserError(
-                    f"{one_line(url)}: its answer is compressed ({one_line(encoding)}), although "
-                    "the request forbids it; check corpus.api, or use a network without this proxy"
-                ) from None
+                if text and not is_gzip:  # else incomplete
+                    check_encoding(url, response)
+                raise Transient("its answer is not JSON") from None
 
         return self.ask("GET", url, read, patience)
 
@@ -300,6 +298,20 @@ def check_status(url: str, response: requests.Response) -> None:
     if status in GONE:
         raise Absent(url, status)
     raise UserError(f"{one_line(url)}: HTTP {status}; correct the address")
+
+
+def is_compressed(response: requests.Response) -> bool:
+    """Return whether the headers state a compression. The body may nevertheless be as it is."""
+    return response.headers.get("Content-Encoding", "").lower() in COMPRESSIONS
+
+
+def check_encoding(url: str, response: requests.Response) -> None:
+    """Raise an error if a body that was found to be wrong is compressed."""
+    if is_compressed(response):
+        raise UserError(
+            f"{one_line(url)}: the server or a proxy compresses it, although the request forbids "
+            "it; use another network or address"
+        )
 
 
 def content_length(response: requests.Response) -> int | None:
