@@ -428,6 +428,14 @@ def test_a_run_continues_with_another_number_of_steps(
     assert identity(own(**second)) == identity(before)
 
 
+def test_a_kept_warm_up_that_is_the_whole_training_is_stated(own: Callable[..., Config]) -> None:
+    """After a run of more steps, the learning rate silently stayed below its setting."""
+    own(steps=5000)
+    choice = own(steps=60).choices["training.warmup_steps"]
+    assert choice == "100: as in the first run; all steps are warm-up, so set training.warmup_steps"
+    assert own(steps=200).choices["training.warmup_steps"] == "100: as in the first run"
+
+
 def test_values_that_the_user_sets_are_compared(own: Callable[..., Config], tmp_path: Path) -> None:
     before = own(steps=50)
     assert own(steps=50, warmup_steps=7).training.warmup_steps == 7

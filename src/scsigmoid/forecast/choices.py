@@ -363,7 +363,10 @@ def choose_training(
     if first_warmup in (None, warmup):  # with the same reason as in the first run
         fill("warmup_steps", warmup, size_reason)
     else:
-        fill("warmup_steps", first_warmup, "as in the first run")
+        reason = "as in the first run"
+        if first_warmup >= steps:
+            reason += "; all steps are warm-up, so set training.warmup_steps"
+        fill("warmup_steps", first_warmup, reason)
     interval = max(1, steps // scale.validations)
     fill("validate_every", interval, f"{scale.validations} validation losses")
     is_validated = as_kind(int, settings["training.validate_every"]) != 0
