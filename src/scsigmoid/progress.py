@@ -43,11 +43,11 @@ def warn(message: str) -> None:
 
 
 @contextmanager
-def verbosity(is_verbose: bool) -> Iterator[None]:
-    """Print only warnings in the block, unless ``is_verbose``."""
+def verbosity(is_verbose: bool, lowest: int = logging.WARNING) -> Iterator[None]:
+    """Print only messages of the level ``lowest`` and above in the block, unless ``is_verbose``."""
     level = LOGGER.level
     if not is_verbose:
-        LOGGER.setLevel(max(level, logging.WARNING))
+        LOGGER.setLevel(max(level, lowest))
     try:
         yield
     finally:

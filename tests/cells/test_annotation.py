@@ -176,6 +176,14 @@ def test_an_embedding_with_cells_in_another_order(name, query, labeled, loaded) 
         annotate(**cells, model=loaded)
 
 
+def test_genes_selected_after_embedding(query, labeled, loaded, capfd) -> None:
+    """A warning said that the embedding, which has all genes, has too few."""
+    ss.embed(query, loaded, verbose=False)
+    assert query.X[:, :3].sum(axis=1).all()  # no cell is empty
+    annotate(query[:, :3].copy(), labeled, loaded)
+    assert "warning: " not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("change", [csr_matrix, lambda values: values[:, :3]])
 def test_an_embedding_that_was_changed(change, query, labeled, loaded) -> None:
     ss.embed(query, loaded, verbose=False)

@@ -1,5 +1,6 @@
 """Predict the types of cells from an embedded, labeled reference, with scikit-learn."""
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -329,7 +330,9 @@ def check_order(adata: AnnData, model: Model, key: str, name: str) -> None:
     rows = np.arange(0, adata.n_obs, max(1, adata.n_obs // CHECKED))[:CHECKED]
     sample = adata[rows].to_memory()
     try:
-        embed(sample, model, key=key, verbose=False)
+        # Without warnings, because genes may have been left out after the cells were embedded.
+        with verbosity(False, logging.ERROR):
+            embed(sample, model, key=key, verbose=False)
     except UserError:
         return
     values = np.asarray(adata.obsm[key])
