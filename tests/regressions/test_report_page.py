@@ -457,6 +457,24 @@ def test_training_is_recommended_only_if_it_is_better(
     assert ("Lower" in text) == other.startswith("Lower")
 
 
+def test_nothing_is_recommended_that_may_be_random() -> None:
+    """The page said "use the trained model" although its accuracy was that of random values."""
+    rows = [
+        ("tuned", "", 0.39, None, None),
+        ("random", "", 0.36, None, None),
+        ("pca_log_counts", "", 0.16, None, None),
+        ("tuned", "random", 0.03, -0.1, 0.16),
+        ("tuned", "pca_log_counts", 0.23, 0.1, 0.36),
+    ]
+    columns = ["model", "compared_with", "value", "low", "high"]
+    scores = pd.DataFrame(rows, columns=columns)
+    text = recommendations(scores.assign(dataset="a", title="Blood", metric="logistic"))
+    assert text.startswith(
+        "Blood: no recommendation: the trained model tuned (logistic accuracy 0.39) is not "
+        "distinguishable from a random embedding 0.36 (difference 0.03 [-0.10, 0.16]). Lower: PCA"
+    )
+
+
 LONG_TITLES = {
     "simulated_heart": "pbmc_10k_filtered_feature_bc_matrix_healthy_donor",
     "simulated_brain": "nsclc_blood_scgate",

@@ -113,7 +113,8 @@ def recommendations(scores: pd.DataFrame) -> str:
     ``scores`` are records of the table ``scib``. Datasets without differences over splits are left
     out. The representation with the highest score is named first, or the initial model as it is
     unless another one is distinguishably better, because it needs no training. If the interval of
-    the difference to others includes 0, they are named as not distinguishable.
+    the difference to others includes 0, they are named as not distinguishable. If one of them is
+    the random embedding, nothing is recommended.
     """
     if "compared_with" not in scores:
         return ""
@@ -122,7 +123,9 @@ def recommendations(scores: pd.DataFrame) -> str:
     for dataset, differences in scores[is_difference].groupby("dataset", sort=False):
         metric = differences["metric"].iloc[0]
         is_scored = (scores["dataset"] == dataset) & (scores["metric"] == metric) & ~is_difference
-        values = scores[is_scored].set_index("model")["value"].drop("random", errors="ignore")
+        values = scores[is_scored].set_index("model")["value"]
+        random = values.get("random", math.nan)
+        values = values.drop("random", errors="ignore")
         highest = values.idxmax()
         others = values.index.drop("initial", errors="ignore")
         is_initial = "initial" in values and all(
@@ -142,7 +145,15 @@ def recommendations(scores: pd.DataFrame) -> str:
         title = scores[is_scored]["title"].iloc[0]
         score = f"{in_sentence(METRIC_TITLES[metric])} {values[best]:z.2f}"
         reason = "" if best == highest else ", which needs no training"
-        sentences.append(f"{title}: use {control_label(best)} ({score}){reason}.")
+        mean, low, high = difference(differences, best, "random")
+        if low <= 0:
+            sentences.append(
+                f"{title}: no recommendation: {control_label(best)} ({score}) is not "
+                f"distinguishable from a random embedding {random:z.2f} "
+                f"(difference {mean:z.2f} [{low:z.2f}, {high:z.2f}])."
+            )
+        else:
+            sentences.append(f"{title}: use {control_label(best)} ({score}){reason}.")
         if better:
             sentences.append(f"Lower: {', '.join(better)}.")
         if equal:
