@@ -59,7 +59,7 @@ class Scale:
 
 SCALES = {
     "cpu": Scale(
-        size="tiny", context=128, genes=3000, batch=16, tokens=8192, rate=3e-3, warmup=100,
+        size="tiny", context=128, genes=3000, batch=16, tokens=8192, rate=1e-3, warmup=100,
         cells=80_000, passes=100, operations=1e13,
     ),
     "cuda": Scale(
