@@ -475,6 +475,46 @@ def test_nothing_is_recommended_that_may_be_random() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("model", "low", "high", "start"),
+    [
+        (0.50, 0.1, 0.5, "use the trained model tuned (logistic accuracy 0.50)."),
+        (0.50, -0.1, 0.7, "no recommendation: the trained model tuned"),
+        (0.34, -0.1, 0.2, "no recommendation: the trained model tuned"),
+    ],
+)
+def test_an_initial_model_that_may_be_random_is_not_preferred(
+    model: float, low: float, high: float, start: str
+) -> None:
+    """Nothing was recommended, although the trained model was better than random."""
+    rows = [
+        ("tuned", "", model, None, None),
+        ("initial", "", 0.30, None, None),
+        ("random", "", 0.20, None, None),
+        ("tuned", "initial", model - 0.30, -0.05, 0.45),
+        ("tuned", "random", model - 0.20, low, high),
+        ("initial", "random", 0.10, -0.05, 0.25),
+    ]
+    columns = ["model", "compared_with", "value", "low", "high"]
+    scores = pd.DataFrame(rows, columns=columns)
+    text = recommendations(scores.assign(dataset="a", title="Blood", metric="logistic"))
+    assert text.startswith(f"Blood: {start}")
+    assert "Not distinguishable: the initial model as it is 0.30" in text
+
+
+def test_scores_that_are_worse_than_random() -> None:
+    """They were called not distinguishable from a random embedding."""
+    rows = [
+        ("tuned", "", 0.2, None, None),
+        ("random", "", 0.3, None, None),
+        ("tuned", "random", -0.1, -0.15, -0.05),
+    ]
+    columns = ["model", "compared_with", "value", "low", "high"]
+    scores = pd.DataFrame(rows, columns=columns)
+    text = recommendations(scores.assign(dataset="a", title="Blood", metric="logistic"))
+    assert "0.20) is worse than a random embedding 0.30 (difference -0.10 [-0.15, -0.05])" in text
+
+
 LONG_TITLES = {
     "simulated_heart": "pbmc_10k_filtered_feature_bc_matrix_healthy_donor",
     "simulated_brain": "nsclc_blood_scgate",

@@ -113,8 +113,8 @@ def recommendations(scores: pd.DataFrame) -> str:
     ``scores`` are records of the table ``scib``. Datasets without differences over splits are left
     out. The representation with the highest score is named first, or the initial model as it is
     unless another one is distinguishably better, because it needs no training. If the interval of
-    the difference to others includes 0, they are named as not distinguishable. If one of them is
-    the random embedding, nothing is recommended.
+    the difference to others includes 0, they are named as not distinguishable. Nothing is
+    recommended that is not distinguishably better than the random embedding.
     """
     if "compared_with" not in scores:
         return ""
@@ -128,8 +128,10 @@ def recommendations(scores: pd.DataFrame) -> str:
         values = values.drop("random", errors="ignore")
         highest = values.idxmax()
         others = values.index.drop("initial", errors="ignore")
-        is_initial = "initial" in values and all(
-            difference(differences, "initial", name)[2] >= 0 for name in others
+        is_initial = (
+            "initial" in values
+            and not difference(differences, "initial", "random")[1] <= 0  # NaN without random
+            and all(difference(differences, "initial", name)[2] >= 0 for name in others)
         )
         best = "initial" if is_initial else highest
         better: list[str] = []
@@ -147,9 +149,10 @@ def recommendations(scores: pd.DataFrame) -> str:
         reason = "" if best == highest else ", which needs no training"
         mean, low, high = difference(differences, best, "random")
         if low <= 0:
+            verb = "worse than" if high < 0 else "not distinguishable from"
             sentences.append(
-                f"{title}: no recommendation: {control_label(best)} ({score}) is not "
-                f"distinguishable from a random embedding {random:z.2f} "
+                f"{title}: no recommendation: {control_label(best)} ({score}) is {verb} "
+                f"a random embedding {random:z.2f} "
                 f"(difference {mean:z.2f} [{low:z.2f}, {high:z.2f}])."
             )
         else:
