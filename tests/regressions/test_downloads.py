@@ -59,12 +59,13 @@ def resume(server: Loopback, web: Web, tmp_path: Path) -> Callable[..., tuple[by
     return run
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "identity, gzip"])
 @pytest.mark.parametrize("how", ["well", "no length"])
 def test_a_file_that_is_compressed_without_being_asked(
-    how: str, server: Loopback, web: Web, tmp_path: Path
+    how: str, encoding: str, server: Loopback, web: Web, tmp_path: Path
 ) -> None:
     """The message said that the file has changed, or advised to check the network."""
-    body, headers = gzip.compress(OLD), {"Content-Encoding": "gzip"}
+    body, headers = gzip.compress(OLD), {"Content-Encoding": encoding}
     server.script[PATH] = [lambda handler: handler.body(body, headers, how=how)] * 9
     with pytest.raises(UserError, match="compresses it"):
         download(web, server.address + PATH, tmp_path / "a.h5ad", SIZE)

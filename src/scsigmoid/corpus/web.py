@@ -302,7 +302,8 @@ def check_status(url: str, response: requests.Response) -> None:
 
 def is_compressed(response: requests.Response) -> bool:
     """Return whether the headers state a compression. The body may nevertheless be as it is."""
-    return response.headers.get("Content-Encoding", "").lower() in COMPRESSIONS
+    encodings = response.headers.get("Content-Encoding", "").lower().split(",")
+    return any(encoding.strip() in COMPRESSIONS for encoding in encodings)
 
 
 def check_encoding(url: str, response: requests.Response) -> None:
