@@ -33,6 +33,7 @@ from scsigmoid.report.tables.writing import (
     without_empty_columns,
 )
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import four_digits
 from scsigmoid.results.speed import costs
 
 JOURNALS = Path(__file__).parents[2] / "docs/measurements/h200/journals"
@@ -436,3 +437,7 @@ def test_no_cost_is_bold_if_rounds_and_medians_disagree(
         monkeypatch.setattr("scsigmoid.results.speed.costs", lambda _, changed=changed: [changed])
         (row,) = registry.make("table", "training_cost", results).cells
         assert [cell.bold for cell in row[3:5]] == [is_bold, False]
+
+
+def test_a_negative_zero_has_no_sign() -> None:
+    assert [four_digits(value) for value in (-0.0, 0.0, -3.0, -0.5)] == ["0", "0", "-3", "-0.5"]
