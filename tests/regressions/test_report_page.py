@@ -502,6 +502,23 @@ def test_an_initial_model_that_may_be_random_is_not_preferred(
     assert "Not distinguishable: the initial model as it is 0.30" in text
 
 
+def test_a_representation_that_may_be_random_is_not_preferred_to_a_lower_one() -> None:
+    """Nothing was recommended, because the highest score may be that of a random embedding."""
+    rows = [
+        ("tuned", "", 0.45, None, None),
+        ("initial", "", 0.50, None, None),
+        ("random", "", 0.20, None, None),
+        ("tuned", "initial", -0.05, -0.30, 0.20),
+        ("tuned", "random", 0.25, 0.10, 0.40),
+        ("initial", "random", 0.30, -0.10, 0.70),
+    ]
+    columns = ["model", "compared_with", "value", "low", "high"]
+    scores = pd.DataFrame(rows, columns=columns)
+    text = recommendations(scores.assign(dataset="a", title="Blood", metric="logistic"))
+    assert text.startswith("Blood: use the trained model tuned (")
+    assert "Not distinguishable: the initial model as it is 0.50" in text
+
+
 def test_scores_that_are_worse_than_random() -> None:
     """They were called not distinguishable from a random embedding."""
     rows = [

@@ -275,3 +275,7 @@ def test_temporary_files_of_a_killed_job_are_replaced_but_not_those_of_the_user(
     with pytest.raises(UserError, match=r"\.s\.scatter: .*\(notes\.txt\); move them"):
         tokenized(part, vocabulary, tmp_path / "s")
     assert (folder / "notes.txt").exists()
+    (folder / "notes.txt").rename(tmp_path / "notes.txt")
+    (folder / "0.arrow").mkdir()  # a folder, which no job makes
+    with pytest.raises(UserError, match=r"\.s\.scatter: .*\(0\.arrow\); move them"):
+        tokenized(part, vocabulary, tmp_path / "s")

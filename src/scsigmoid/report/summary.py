@@ -126,14 +126,14 @@ def recommendations(scores: pd.DataFrame) -> str:
         values = scores[is_scored].set_index("model")["value"]
         random = values.get("random", math.nan)
         values = values.drop("random", errors="ignore")
-        highest = values.idxmax()
-        others = values.index.drop("initial", errors="ignore")
-        is_initial = (
-            "initial" in values
-            and not difference(differences, "initial", "random")[1] <= 0  # NaN without random
-            and all(difference(differences, "initial", name)[2] >= 0 for name in others)
-        )
-        best = "initial" if is_initial else highest
+        candidates = [
+            name
+            for name in values.index
+            if not difference(differences, name, "random")[1] <= 0  # NaN without random
+            and not any(difference(differences, name, other)[2] < 0 for other in values.index)
+        ]
+        highest = (values[candidates] if candidates else values).idxmax()
+        best = "initial" if "initial" in candidates else highest
         better: list[str] = []
         equal: list[str] = []
         for name in values.drop(best).sort_values(ascending=False, kind="stable").index:

@@ -41,8 +41,9 @@ def scatter(
         )
     folder = store.with_name(f".{store.name}.scatter")
     if folder.is_dir():  # left behind by a killed job
-        names = sorted(path.name for path in folder.iterdir())
-        if other := [name for name in names if not re.fullmatch(r"[0-9]+\.arrow", name)]:
+        is_shard = re.compile(r"[0-9]+\.arrow").fullmatch
+        paths = sorted(folder.iterdir())
+        if other := [path.name for path in paths if not (is_shard(path.name) and path.is_file())]:
             problem = f"contains files that no job wrote ({first_few(other)})"
             raise UserError(f"{folder}: {problem}; move them, and run again")
         shutil.rmtree(folder, ignore_errors=True)
