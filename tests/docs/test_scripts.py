@@ -111,7 +111,7 @@ def test_coverage(tmp_path: Path) -> None:
 @pytest.mark.faults
 def test_several_gpus(tmp_path: Path) -> None:
     """Two processes on the CPU, which are stopped and resumed as one, and which embed cells."""
-    options = "--small --cells 60 --steps 30 --stop 2 --only train embed"
+    options = "--small --cells 60 --steps 30 --stop 2 --only train embed --alone-cells 50"
     command = [sys.executable, SCRIPTS / "several_gpus.py", tmp_path, *options.split()]
     subprocess.run(command, check=True, capture_output=True)
     names = ("start", "stop", "resume", "embedding")
@@ -125,6 +125,9 @@ def test_several_gpus(tmp_path: Path) -> None:
         2 if step <= stop["step"][0] else 1 for step in range(1, 31)
     ]
     assert resume["relative_difference"].abs().max() < 1e-5
-    assert embedding["devices"].tolist() == [1, 1, 2]
-    assert embedding["cells"].tolist() == [60] * 3
-    assert embedding["sha256"].nunique() == 1
+    assert embedding["devices"].tolist() == [1, 1, 2, 2]
+    waiting, alone, together, first = embedding["cells"]
+    assert waiting == together == 60
+    assert 0 < alone == first <= 50
+    waiting, alone, together, first = embedding["sha256"]
+    assert waiting == together != alone == first

@@ -8,7 +8,8 @@ Writes to the folder ``OUTPUT``, after each part, so that an interruption loses 
   process and with several, without and with compiled code on the disk.
 - ``resume.csv``: losses of a run without interruption, and of a run that is stopped by SIGTERM and
   resumed with one process. ``stop.csv``: seconds from the signal to the exit, and the exit code.
-- ``embedding.csv``: cells per second and SHA-256 of the embeddings, with one GPU and with several.
+- ``embedding.csv``: cells per second and SHA-256 of the embeddings, with one GPU (the first
+  ``--alone-cells`` cells, by default all) and with several (all cells, and those of one GPU).
 - ``sizes.csv``: cells per second and memory of larger models at 4K, with one process and with
   several. Each process gets the same number of cells, so four processes have four times the batch.
 - ``machine.json``: versions and devices.
@@ -44,7 +45,7 @@ from scsigmoid.config.schema import Config, TrainingBenchmark
 from scsigmoid.model import embedding_processes
 from scsigmoid.model.batches import pack
 from scsigmoid.model.devices import autocast, device_name
-from scsigmoid.model.embedding import embed_cells, make_batches, pool
+from scsigmoid.model.embedding import embed_batches, make_batches, pool
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.weights import load_encoder, save_encoder
 from scsigmoid.tokens.store import TokenStore, store_schema, write_shards
@@ -56,7 +57,7 @@ PARTS = ("train", "embed", "alone", "sizes")
 SHARD_CELLS = 8192
 #: Limits of the number of genes of a cell.
 SHORTEST, LONGEST = 200, 16_000
-#: Cells that are embedded with a wait after each batch, as before batches overlapped.
+#: First cells that are embedded with a wait after each batch, as before batches overlapped.
 WAITING_CELLS = 5_000
 MOST_SECONDS = 400.0  # time limit of a training process
 #: Larger models: size, and tokens of a micro-batch.
@@ -255,20 +256,15 @@ def measure_sizes(
 
 
 def measure_embedding(
-    folder: Path, output: Path, devices: Sequence[torch.device], skip_alone: bool
+    folder: Path, output: Path, devices: Sequence[torch.device], alone_cells: int | None
 ) -> None:
-    """Embed all cells on the first device in this process, then on all devices.
-
-    With ``skip_alone``, the first device embeds the first ``WAITING_CELLS`` cells only.
-    """
+    """Embed the first cells on the first device in this process, then all cells on all devices."""
     path, batch_tokens = folder / "model.safetensors", 16_384
     tokens = TokenStore.open(folder / "tokens")
     encoder, _ = load_encoder(path, devices[0])
     settings = encoder.settings
     total = int(np.minimum(tokens.lengths, settings.genes).sum())
     rows: list[dict[str, Any]] = []
-
-    first = min(WAITING_CELLS, len(tokens))
 
     def add(how: str, used: int, cells: int, seconds: float, whole: float, values: Any) -> None:
         row = {
@@ -285,7 +281,11 @@ def measure_embedding(
         print(*row.values(), flush=True)
         write_csv(output / "embedding.csv", rows)
 
-    batches = [rows for rows in make_batches(tokens, settings, batch_tokens) if rows.stop <= first]
+    def first_batches(cells: int) -> list[slice]:
+        every = make_batches(tokens, settings, batch_tokens)
+        return [rows for rows in every if rows.stop <= min(cells, len(tokens))]
+
+    batches = first_batches(WAITING_CELLS)
     for is_warm in (False, True):
         begin = time.perf_counter()
         parts = []
@@ -300,12 +300,13 @@ def measure_embedding(
     add("waits for each batch", 1, len(waiting), seconds, seconds, waiting)
 
     alone = waiting
-    if not skip_alone:
+    if batches := first_batches(len(tokens) if alone_cells is None else alone_cells):
         begin = time.perf_counter()
-        alone = embed_cells(encoder, tokens, batch_tokens, "embedding")
+        alone = np.concatenate([part for _, part in embed_batches(encoder, tokens, batches)])
         seconds = time.perf_counter() - begin
-        add("one process", 1, len(tokens), seconds, seconds, alone)
-        if not np.array_equal(alone[: len(waiting)], waiting):
+        add("one process", 1, len(alone), seconds, seconds, alone)
+        compared = min(len(alone), len(waiting))
+        if not np.array_equal(alone[:compared], waiting[:compared]):
             print("the first cells differ from those with a wait for each batch")
 
     receive, times, cells = embedding_processes.receive, [], []
@@ -325,6 +326,9 @@ def measure_embedding(
     whole = time.perf_counter() - begin
     # From the first batch on, the first batches of the other processes count, too.
     add("processes", len(devices), sum(cells), times[-1] - times[0], whole, together)
+    if len(alone) < len(together):
+        nan, same = float("nan"), together[: len(alone)]
+        add("processes, first cells", len(devices), len(same), nan, nan, same)
     is_equal = np.array_equal(alone, together[: len(alone)])
     print(f"{len(alone)} cells:", "same bytes" if is_equal else "the embeddings differ", flush=True)
 
@@ -365,7 +369,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=[size for size, _ in SIZES])
     parser.add_argument("--counts", nargs="+", type=int, help="processes of the part sizes")
     parser.add_argument("--cache", help="folder of compiled code of the part sizes, which is kept")
-    parser.add_argument("--skip-alone", action="store_true", help="embed on all devices only")
+    parser.add_argument("--alone-cells", type=int, help="cells that one device embeds, too")
     parser.add_argument("--folder", type=Path, help="cells and models, which are kept and reused")
     parser.add_argument("--small", action="store_true", help="a small model on the CPU")
     options = parser.parse_args()
@@ -401,7 +405,7 @@ def main() -> None:
         if "train" in options.only:
             measure_training(folder, options.output, options.gpus, options.steps, options.stop)
         if "embed" in options.only:
-            measure_embedding(folder, options.output, devices, options.skip_alone)
+            measure_embedding(folder, options.output, devices, options.alone_cells)
         if "sizes" in options.only:
             measure_sizes(folder, options.output, options.counts or (1, options.gpus), options)
         if "alone" in options.only:
