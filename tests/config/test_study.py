@@ -22,7 +22,8 @@ FAMILY = {
 
 def configured(**changes: object) -> Config:
     study = {"frontier": {**FAMILY, **changes}}
-    return load(overrides={"study": study})
+    validation = {"validate_every": 5, "validation_cells": 16}
+    return load(overrides={"study": study, "training": validation})
 
 
 def test_a_family_has_every_combination_of_its_values():
@@ -65,7 +66,7 @@ def test_values_may_be_lists_or_depend_on_attention():
         ({"training": {"learning_rate": [1e-3, 1.0000001e-3]}}, r"frontier: two runs are called"),
         ({"training": {"learning_rate": []}}, r"learning_rate: expected at least one value"),
         ({"training": {"snapshots": [2, 5]}}, r"training.snapshots: Input should be a valid list"),
-        ({"training": {"validate_every": 5}}, r"validate_every and training.validation_cells"),
+        ({"training": {"validation_cells": 0}}, r"validate_every and training.validation_cells"),
         ({"context": [9000]}, r"micro_batch_tokens"),
     ],
 )

@@ -98,7 +98,9 @@ def test_hours_have_no_exponent(hours: float, text: str) -> None:
 def test_a_study_is_the_sum_of_its_runs(tmp_path):
     family = {"attention": ["sigmoid"], "context": [2048], "size": ["160M"], "seed": [1, 2]}
     family["training"] = {"steps": 1000, "snapshots": [[10, 20]]}
-    config = load(overrides={"preset": "paper", "study": {"seeds": family}})
+    validation = {"validate_every": 1000, "validation_cells": 1}
+    overrides = {"preset": "paper", "study": {"seeds": family}, "training": validation}
+    config = load(overrides=overrides)
     (study_line,) = (line for line in forecast(config, tmp_path) if "  study" in line)
     assert duration(2 * 1000 * 256 / 347 / 3600) in study_line
     assert "2 runs of 154M" in study_line

@@ -62,6 +62,7 @@ FAMILY = {
     "purpose": "seeds", "attention": ["sigmoid", "softmax"], "context": [128], "size": ["tiny"],
     "seed": [1], "training": {"steps": 10},
 }  # fmt: skip
+VALIDATION = {"validate_every": 5, "validation_cells": 16}
 #: Damage that also shows if the file has a single row.
 OF_ONE_ROW = ("duplicated row", "all rows", "cut last row", "cut in a field")
 
@@ -204,7 +205,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small study."""
     from scsigmoid.records.csv_rows import write_frame
 
-    config = load(overrides={"study": {"seeds": FAMILY}})
+    config = load(overrides={"study": {"seeds": FAMILY}, "training": VALIDATION})
     results = tmp_path_factory.mktemp("results")
     for run in Plan(config).study_runs:
         folder = results / "training" / run

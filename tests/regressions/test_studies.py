@@ -3,15 +3,25 @@
 import math
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from study import conftest as study_fixtures
-from study.conftest import SEEDS, STUDY, make_page, make_study, study_of, write_runs
+from study.conftest import (
+    SEEDS,
+    STUDY,
+    VALIDATION,
+    load_study,
+    make_page,
+    make_study,
+    study_of,
+    write_runs,
+)
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
-from scsigmoid.config.check import load
+from scsigmoid.config.check import load, merge, read_yaml
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError
@@ -30,7 +40,7 @@ config, study = (getattr(study_fixtures, name) for name in ("config", "study"))
 
 def test_a_number_as_text_gives_the_same_name():
     as_text, as_number = (
-        study_runs(load(overrides={"study": {"rates": SEEDS | {"training": training}}}))
+        study_runs(load_study({"rates": SEEDS | {"training": training}}))
         for training in ({"learning_rate": [rate]} for rate in ("1e-3", 0.001))
     )
     assert as_text.keys() == as_number.keys()
@@ -56,12 +66,12 @@ def test_a_study_embeds_one_dataset():
 )
 def test_runs_that_a_table_would_average_are_refused(purpose, varied):
     single = SEEDS | {"size": ["tiny"], "training": {"learning_rate": 1e-3}, "purpose": purpose}
-    assert study_runs(load(overrides={"study": {"mine": single}}))
+    assert study_runs(load_study({"mine": single}))
     with pytest.raises(UserError, match=r"study\.mine: .* have the same purpose, attention, seed"):
-        study_runs(load(overrides={"study": {"mine": single | varied}}))
+        study_runs(load_study({"mine": single | varied}))
     with pytest.raises(UserError, match=r"study\.other: mine_.* and other_"):
-        study_runs(load(overrides={"study": {"mine": single, "other": single}}))
-    assert study_runs(load(overrides={"study": {"mine": single | varied | {"purpose": None}}}))
+        study_runs(load_study({"mine": single, "other": single}))
+    assert study_runs(load_study({"mine": single | varied | {"purpose": None}}))
 
 
 def test_a_study_of_one_seed_has_no_intervals(tmp_path: Path):
@@ -145,7 +155,7 @@ def test_edited_columns_are_named(study: Study, file: str) -> None:
 @pytest.mark.parametrize("name", ["nan", "null"])
 def test_a_family_that_pandas_reads_as_a_missing_value(tmp_path: Path, name: str) -> None:
     """It ended in a ZeroDivisionError."""
-    config = load(overrides={"study": {name: STUDY["frontier"]}})
+    config = load_study({name: STUDY["frontier"]})
     page = make_page(make_study(config, tmp_path))
     assert set(pd.read_csv(page / "study_clipping.csv", na_filter=False)["family"]) == {name}
 
@@ -238,7 +248,7 @@ def test_a_run_is_compared_with_the_baseline_of_its_context(tmp_path: Path) -> N
         name: STUDY["frontier"] | {"context": [context], "seed": [1]}
         for name, context in (("short", 64), ("long", 128))
     }
-    study = make_study(load(overrides={"study": families}), tmp_path)
+    study = make_study(load_study(families), tmp_path)
     frame = pd.DataFrame(
         [("validation", 64, "frequencies", 7.2), ("validation", 128, "frequencies", 9.0)],
         columns=["dataset", "context", "baseline", "loss"],
@@ -288,8 +298,56 @@ def test_a_study_without_cells_for_its_baselines_is_refused() -> None:
     validation = {"validate_every": 1, "validation_cells": 64}
     study = {"seeds": SEEDS | {"training": {name: [value] for name, value in validation.items()}}}
     assert load(overrides={"study": study, "training": validation})
-    with pytest.raises(UserError, match=r"^training\.validation_cells: 0, but seeds_.* has 64; "):
+    with pytest.raises(
+        UserError, match=r"^training\.validation_cells: 0, but seeds_.* has 64; "
+    ) as error:
         load(overrides={"study": study})
+    assert "training.validate_every" in str(error.value)  # one without the other is refused
+
+
+def test_runs_without_validation_losses_are_refused() -> None:
+    """They were refused after all runs were trained. Next to others, they counted as collapsed."""
+    with pytest.raises(UserError, match=r"^study\.seeds: seeds_.* no validation losses; set train"):
+        load(overrides={"study": {"seeds": SEEDS}})
+    off = {"training": dict.fromkeys(VALIDATION, 0)}
+    rates = STUDY["rates"]
+    with pytest.raises(UserError, match=r"^study\.seeds: seeds_.* would have no validation losses"):
+        load_study({"rates": rates, "seeds": SEEDS | off})
+    with pytest.raises(UserError, match=r"^study\.seeds: seeds_.* would have no validation losses"):
+        load_study({"seeds": SEEDS | off | {"purpose": None}})
+    assert load_study({"rates": rates, "seeds": SEEDS | off | {"purpose": None}})
+
+
+@pytest.mark.parametrize(("setting", "value"), [("validation_cells", 32), ("mask_fraction", 0.5)])
+def test_losses_of_different_genes_are_not_compared(setting: str, value: float) -> None:
+    """The runs were compared with each other, and with baselines of other cells."""
+    family = SEEDS | {"training": {setting: value}}
+    with pytest.raises(UserError, match=rf"^study\.seeds\.training\.{setting}: {value}, but "):
+        load_study({"seeds": family})
+    assert load_study({"seeds": family}, **{setting: value})
+    assert load_study({"seeds": family | {"purpose": None}})  # in no table
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        *(["blood"], ["arms"], ["embeddings"], ["stability"], ["stress"], ["variants"]),
+        *(["blood", "blood_genes"], ["blood", "blood_unsorted"]),
+        *(["converged"], ["converged", "deeper"], ["converged", "rising"]),
+    ],
+    ids=" ".join,
+)
+def test_published_studies_are_not_refused(names: list[str]) -> None:
+    """Two models of blood.yaml have other validation cells. No table compares these losses."""
+    folder = Path(__file__).parents[2] / "workflow/studies"
+    settings: dict[str, Any] = {}
+    for name in names:
+        settings = merge(settings, read_yaml(folder / f"{name}.yaml"))
+    for family in filter(None, settings["study"].values()):
+        family.pop("embedded", None)  # a dataset of the files
+    keys = ("sizes", "architecture", "training", "models", "evaluation", "study")
+    kept = {key: settings[key] for key in keys if key in settings}
+    assert load(overrides={"preset": "small", **kept}).study
 
 
 def test_baselines_leave_out_parts_of_an_earlier_run(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import csv
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_training import row
@@ -18,6 +20,7 @@ STEPS = range(10, 101, 10)
 BOTH = {"attention": ["sigmoid", "softmax"], "context": [128], "size": ["tiny"]}
 SEEDS = {"purpose": "seeds", **BOTH, "seed": [1, 2, 3], "training": {"steps": 100}}
 RATES = [1e-3, 2e-3, 4e-3]
+VALIDATION = {"validate_every": 10, "validation_cells": 64}  # a study needs validation losses
 STUDY = {
     "rates": SEEDS | {
         "purpose": "rates", "seed": [1, 2], "training": {"steps": 100, "learning_rate": RATES[:2]},
@@ -39,6 +42,11 @@ STUDY = {
         "purpose": "sizes", "size": ["tiny_128"], "seed": [1, 2], "training": {"steps": 50},
     },
 }  # fmt: skip
+
+
+def load_study(study: Mapping[str, Any], **training: object) -> Config:
+    """Return the configuration of the demo with a study and general settings of training."""
+    return load(overrides={"study": study, "training": VALIDATION | training})
 
 
 def losses(run: StudyRun) -> list[float]:
@@ -84,7 +92,7 @@ def write_runs(config: Config, results: Path, skipped: str = "") -> None:
 
 @pytest.fixture
 def config() -> Config:
-    return load(overrides={"study": STUDY})
+    return load_study(STUDY)
 
 
 @pytest.fixture
@@ -98,7 +106,7 @@ def rivals(tmp_path: Path) -> Study:
     variants = STUDY["variants"] | {"variants": [["centered_values"], ["hybrid_norm"]]}
     rival = STUDY["variants"] | {"attention": ["softmax"], "variants": [["qk_norm"]]}
     families = {"seeds": SEEDS, "variants": variants, "rival": rival}
-    return make_study(load(overrides={"study": families}), tmp_path)
+    return make_study(load_study(families), tmp_path)
 
 
 def make_study(config: Config, folder: Path) -> Study:
@@ -121,4 +129,4 @@ def make_page(study: Study) -> Path:
 def study_of(folder: Path, *families: str, **changes: object) -> Study:
     """Return a study of some families (default: all) with changed settings."""
     settings = {name: {**STUDY[name], **changes} for name in families or STUDY}
-    return make_study(load(overrides={"study": settings}), folder)
+    return make_study(load_study(settings), folder)

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from study.conftest import STUDY, make_study
+from study.conftest import STUDY, load_study, make_study
 
-from scsigmoid.config.check import load
 from scsigmoid.study.runs import Study
 from scsigmoid.study.stability import (
     count_collapsed,
@@ -76,7 +75,7 @@ def test_an_arm_without_runs_of_a_setting_has_no_largest_rate(study: Study):
 def test_settings_of_several_sizes_name_the_size(tmp_path: Path):
     family = {**STUDY["frontier"], "size": ["tiny", "tiny_32"]}
     family["training"] = {**family["training"], "clipping": None}
-    study = make_study(load(overrides={"study": {"frontier": family}}), tmp_path)
+    study = make_study(load_study({"frontier": family}), tmp_path)
     is_large = study.curves["size"] == "tiny_32"
     study.curves.loc[is_large & (study.curves["learning_rate"] == 1e-3), "loss"] = math.nan
     setting = "no clipping, 20 steps of warm-up, 128 tokens"

@@ -108,7 +108,9 @@ def test_a_study_embeds_its_snapshots(
         "training": {"steps": 6, "snapshots": [[6, 900, 4, 2]]},
         "embedded": "simulated_heart",
     }
-    project = make_project({**tiny, "study": {"seeds": seeds}})
+    validation = {"validate_every": 3, "validation_cells": 16}
+    settings = {**tiny, "study": {"seeds": seeds}, "training": tiny["training"] | validation}
+    project = make_project(settings)
     commands = project.run("study", "-n", "-p", "--quiet", "host").stdout
     models = re.findall(r"embeddings --checkpoint results/demo/training/(\S+)", commands)
     assert sorted(models) == [

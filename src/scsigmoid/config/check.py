@@ -18,7 +18,7 @@ from scsigmoid.config.combinations import check_combinations
 from scsigmoid.config.local_files import expand, slug
 from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Config, Dataset, Training
-from scsigmoid.config.study import study_runs
+from scsigmoid.config.study import check_validation, study_runs
 from scsigmoid.config.validate import check_known, normalize, validate
 from scsigmoid.errors import UserError
 
@@ -81,8 +81,10 @@ def check(values: Mapping[str, Any]) -> Config:
         config = with_local_datasets(config)
     config = with_added_scores(config)
     runs = {name: (model, model_training(config, name)) for name, model in config.models.items()}
-    runs |= {name: (run.model, run.training) for name, run in study_runs(config).items()}
+    in_study = study_runs(config)
+    runs |= {name: (run.model, run.training) for name, run in in_study.items()}
     check_combinations(config, runs)
+    check_validation(config, in_study)
     return config
 
 

@@ -111,13 +111,6 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
     if config.corpus.source != "local" or has_dataset:
         yield from find_mmd_problems(config)
     yield from find_kernel_benchmark_problems(config.benchmarks.kernel)
-    for name, (_, training) in runs.items():
-        is_in_study = name not in config.models
-        if is_in_study and training.validation_cells and not config.training.validation_cells:
-            yield (
-                f"training.validation_cells: 0, but {name} has {training.validation_cells}; set "
-                "both to this number, for the baselines of the study"
-            )
     embedded = sorted({family.embedded for family in config.study.values() if family.embedded})
     if len(embedded) > 1:
         yield f"study: families embed {', '.join(embedded)}; choose one dataset for all of them"

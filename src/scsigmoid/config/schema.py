@@ -410,7 +410,8 @@ class StudyFamily(Section):
     (sigmoid and softmax), ``variants`` (variants of attention and the runs of ``seeds``),
     ``stability`` (collapsed runs at each learning rate) or ``sizes`` (sizes of the model). The
     figure of ``stability`` shows the first such family. ``null`` means that only ``runs.csv`` and
-    ``curves.csv`` contain the runs."""
+    ``curves.csv`` contain the runs. With a purpose, ``validation_cells`` and ``mask_fraction`` must
+    be those of ``training``."""
     attention: DistinctNotEmpty[Attention]
     """Attention mechanisms."""
     context: DistinctNotEmpty[Context]

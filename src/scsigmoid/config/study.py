@@ -68,6 +68,37 @@ def check_averages(config: Config, runs: Mapping[str, StudyRun]) -> None:
             raise UserError(f"study.{run.family}: {problem}; {remedy}")
 
 
+def check_validation(config: Config, runs: Mapping[str, StudyRun]) -> None:
+    """Raise a UserError if runs lack the validation losses that a study needs.
+
+    Tables and figures compare the losses of runs with a purpose with each other and with baselines,
+    which are computed with ``training``. So all must be of the same masked genes. The losses of
+    other runs are not compared, nor are those of ``models``, such as `half` of blood.yaml.
+    """
+    general = config.training
+    is_validated = any(run.training.validate_every for run in runs.values())
+    for name, run in runs.items():
+        own, path = run.training, f"study.{run.family}"
+        purpose = config.study[run.family].purpose
+        if not own.validate_every:
+            if purpose or not is_validated:
+                remedy = "set training.validate_every and training.validation_cells"
+                raise UserError(f"{path}: {name} would have no validation losses; {remedy}")
+        elif not general.validation_cells:
+            problem = f"0, but {name} has {own.validation_cells}; set it to this number"
+            remedy = "and training.validate_every, for the baselines of the study"
+            raise UserError(f"training.validation_cells: {problem}, {remedy}")
+        elif purpose:
+            for setting, noun in (("validation_cells", "cells"), ("mask_fraction", "masks")):
+                there, here = getattr(general, setting), getattr(own, setting)
+                if there != here:
+                    problem = f"{here}, but training.{setting} is {there}: losses of different"
+                    remedy = "set both to one value, or leave out the purpose"
+                    raise UserError(
+                        f"{path}.training.{setting}: {problem} {noun} would be compared; {remedy}"
+                    )
+
+
 def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     """Yield the name and the run for every combination of the values in a family."""
     path, settings = f"study.{family}", config.study[family]
