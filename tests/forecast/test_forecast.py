@@ -95,6 +95,12 @@ def test_hours_have_no_exponent(hours: float, text: str) -> None:
     assert duration(hours) == text
 
 
+def test_sizes_have_no_exponent() -> None:
+    """A size just below 1 TB was 1e+03 GB."""
+    sizes = {999.4e9: "999 GB", 999.6e9: "1.00 TB", 1.5e12: "1.50 TB"}
+    assert {size: gigabytes(size) for size in sizes} == sizes
+
+
 def test_a_study_is_the_sum_of_its_runs(tmp_path):
     family = {"attention": ["sigmoid"], "context": [2048], "size": ["160M"], "seed": [1, 2]}
     family["training"] = {"steps": 1000, "snapshots": [[10, 20]]}

@@ -17,10 +17,12 @@ from made_up_results import CELLS, MadeUp, draw, with_other
 from matplotlib.text import Text
 
 from scsigmoid.config.check import load
+from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.paper.all_numbers import numbers
 from scsigmoid.paper.differences import differences
 from scsigmoid.paper.number import NO_VERDICT
+from scsigmoid.paper.reported import timed_sizes
 from scsigmoid.records.measurements import Interval, read_measurements, write_measurements
 from scsigmoid.report import registry
 from scsigmoid.report.page import make_report
@@ -441,3 +443,26 @@ def test_no_cost_is_bold_if_rounds_and_medians_disagree(
 
 def test_a_negative_zero_has_no_sign() -> None:
     assert [four_digits(value) for value in (-0.0, 0.0, -3.0, -0.5)] == ["0", "0", "-3", "-0.5"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((9999.9999, "10,000"), (-9999.6, "-10,000"), (9999.4, "9999"), (999.96, "1000")),
+        *((999_999_999.5, "1,000,000,000"), (math.inf, "inf"), (math.nan, "nan")),
+    ],
+)
+def test_four_digits_have_no_exponent(value: float, text: str) -> None:
+    """9999.9999 was 1e+04."""
+    assert four_digits(value) == text
+
+
+def test_large_sizes_and_few_cells_are_readable() -> None:
+    """They were 1.23e+03M parameters and 0.0 million cells."""
+    large = {"layers": 48, "hidden": 2048, "heads": 16, "feed_forward": 8192}
+    few = {"sizes": ["400M"], "projected_cells": 10_000}
+    settings = {"preset": "small", "sizes": {"400M": large}, "benchmarks": {"training": few}}
+    config = load(overrides=settings)
+    (name,) = timed_sizes(config)
+    assert re.fullmatch(r"400M with [\d.,]+M parameters", name)
+    assert "on 0.01 million cells," in registry.caption("figure", "gpu_hours", Plan(config))

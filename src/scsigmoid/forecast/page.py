@@ -205,7 +205,7 @@ def gigabytes(size: float | None) -> str:
     """Return a size in GB or TB (powers of ten)."""
     if size is None:
         return "unknown size"
-    return f"{size / 1e12:.2f} TB" if size >= 1e12 else f"{size / 1e9:.3g} GB"
+    return f"{size / 1e12:.2f} TB" if size >= 999.5e9 else f"{size / 1e9:.3g} GB"
 
 
 def amount(value: float) -> str:

@@ -8,6 +8,7 @@ import yaml
 
 from scsigmoid.config.schema import Config
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
+from scsigmoid.results.labels import four_digits
 
 #: Largest relative difference of the number of parameters from the size in a name such as ``160M``.
 SIZE_TOLERANCE = 0.15
@@ -58,7 +59,7 @@ def timed_sizes(config: Config) -> list[str]:
         )
         paper_name = size_in_paper(count_parameters(encoder))
         if not paper_name and name in reported()["settings"]["cost"]["benchmarks.training.sizes"]:
-            name = f"{name} with {count_parameters(encoder) / 1e6:.3g}M parameters"
+            name = f"{name} with {four_digits(count_parameters(encoder) / 1e6)}M parameters"
         names.append(paper_name or name)
     return names
 

@@ -13,6 +13,7 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.validate import suggest
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_text
+from scsigmoid.results.labels import four_digits
 
 KERNEL_FILES = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 TRAINING_FILES = ("benchmarks/training.csv", "benchmarks/training.json")
@@ -193,7 +194,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
         "gpu_hours": Entry(
             module="figures.benchmark_figures", title="Cost of training", paper="Figure 3",
             caption="Hours that one device needs to train on "
-            f"{training.projected_cells / 1e6:,.1f} million cells, extrapolated from the median "
+            f"{four_digits(training.projected_cells / 1e6)} million cells, extrapolated from the median "
             "time of a training step over timed rounds. Error bars are "
             f"{training.confidence * 100:g} % intervals of the median. One panel for each context, "
             "one pair of bars for each model size. Numbers above the bars are the time of sigmoid "

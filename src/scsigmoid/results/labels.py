@@ -183,6 +183,7 @@ def paper_model_label(name: str) -> str:
 
 def four_digits(value: float) -> str:
     """Return a number as an integer if whole or from 10,000 (but below 1e9), else four digits."""
-    if math.isfinite(value) and abs(value) < 1e9 and (value == int(value) or abs(value) >= 1e4):
+    rounded = float(f"{value:.4g}")  # 9,999.9 has five digits
+    if math.isfinite(value) and abs(value) < 1e9 and (value == int(value) or abs(rounded) >= 1e4):
         return f"{value + 0:,.0f}"  # without the sign of a negative zero
     return f"{value:.4g}"

@@ -14,7 +14,7 @@ from scsigmoid.report.figures.style import COLORS, DOUBLE, INK
 from scsigmoid.report.tables.writing import millions
 from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
-from scsigmoid.results.labels import PASSES, context_label, series_label
+from scsigmoid.results.labels import PASSES, context_label, four_digits, series_label
 from scsigmoid.results.speed import Cost, estimate
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def gpu_hours(results: Results) -> "Figure":
         axes.grid(False)  # lines would cross the numbers above the bars
     unit = "GPU-hours" if any(cost.sigmoid.device != "cpu" for cost in costs) else "Hours"
     settings = results.config.benchmarks.training
-    grid[0].set_ylabel(f"{unit} for {settings.projected_cells / 1e6:,.1f}M cells")
+    grid[0].set_ylabel(f"{unit} for {four_digits(settings.projected_cells / 1e6)}M cells")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     device = speed.device_name(results, "training")
     style.add_notes(figure, f"{device}.", *speed.cost_notes(results))

@@ -21,7 +21,7 @@ from scsigmoid.report.tables.writing import (
 )
 from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
-from scsigmoid.results.labels import PASSES, context_label, provider_label, series_label
+from scsigmoid.results.labels import PASSES, context_label, four_digits, provider_label, series_label
 from scsigmoid.results.speed import CELL_BATCHES, PAPER_BATCHES, STANDARD, Cost, estimate, ratio_of
 
 
@@ -149,7 +149,7 @@ def training_cost(results: Results) -> Table:
     settings, machine = results.config.benchmarks.training, speed.device_name(results, "training")
     return Table(
         caption=f"Training cost on {machine}. Hours that one device needs to train on "
-        f"{settings.projected_cells / 1e6:,.1f} million cells, extrapolated from the median time "
+        f"{four_digits(settings.projected_cells / 1e6)} million cells, extrapolated from the median time "
         f"of a step over timed rounds. Brackets are {settings.confidence * 100:g} % intervals of "
         "the median. Percentages compare both arms in the same rounds. The lower hours of a pair "
         "are bold if the interval of the percentage excludes 0.",
