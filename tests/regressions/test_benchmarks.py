@@ -42,6 +42,22 @@ def test_an_error_of_our_own_kernel_fails_the_command(
     assert not (tmp_path / "kernel.csv").exists()
 
 
+def test_a_benchmark_on_a_cpu_says_what_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With the paper's shapes, the terminal had no line about it for many minutes."""
+    configuration = write_configuration(tmp_path / "run", benchmarks={"kernel": ONE.model_dump()})
+    files = ["--output", str(tmp_path / "table.csv"), "--machine", str(tmp_path / "machine.json")]
+    for name, line in (
+        ("kernel", f"on the CPU, attention: 1 groups of shapes, {ONE.tokens:,} tokens each, "),
+        ("training", "on the CPU, training steps: sizes tiny_32, tiny, "),
+    ):
+        monkeypatch.setattr(f"scsigmoid.benchmarks.{name}.run_{name}_benchmark", MagicMock())
+        command = [f"benchmark-{name}", "--configuration", str(configuration), *files]
+        assert main([*command, "--log", str(tmp_path / "log")]) == 0
+        assert line in capfd.readouterr().err
+
+
 def test_our_own_kernel_may_run_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,8 @@ import math
 from typing import Annotated
 
 from scsigmoid.cli.arguments import Configuration, Machine, Output, Seconds, stage
+from scsigmoid.config.schema import Device
+from scsigmoid.progress import announce
 
 
 @stage
@@ -11,9 +13,13 @@ def benchmark_kernel(
     configuration: Configuration, output: Output, machine: Machine, seconds: Seconds = math.inf
 ) -> None:
     """Time the attention kernels."""
+    from scsigmoid.benchmarks.cases import groups
     from scsigmoid.benchmarks.kernel import run_kernel_benchmark
 
     config = configuration.config
+    kernel = config.benchmarks.kernel
+    shapes = f"{len(groups(kernel))} groups of shapes, {kernel.tokens:,} tokens each"
+    announce_on_cpu(config.device, f"attention: {shapes}, hidden size {kernel.hidden:,}", "kernel")
     run_kernel_benchmark(config.benchmarks.kernel, config.device, output, machine, seconds)
 
 
@@ -25,6 +31,9 @@ def benchmark_training(
     from scsigmoid.benchmarks.training import run_training_benchmark
 
     config = configuration.config
+    training = config.benchmarks.training
+    shapes = f"sizes {', '.join(training.sizes)}, contexts {', '.join(map(str, training.contexts))}"
+    announce_on_cpu(config.device, f"training steps: {shapes}", "training")
     run_training_benchmark(
         config.benchmarks.training,
         config.sizes,
@@ -36,6 +45,14 @@ def benchmark_training(
         machine,
         seconds,
     )
+
+
+def announce_on_cpu(device: Device, work: str, section: str) -> None:
+    """Print what is timed if it runs on a CPU, where the paper's sizes take hours."""
+    import torch
+
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
+        announce(f"on the CPU, {work}; smaller values of benchmarks.{section} take less time")
 
 
 @stage

@@ -21,7 +21,13 @@ from scsigmoid.report.tables.writing import (
 )
 from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
-from scsigmoid.results.labels import PASSES, context_label, four_digits, provider_label, series_label
+from scsigmoid.results.labels import (
+    PASSES,
+    context_label,
+    four_digits,
+    provider_label,
+    series_label,
+)
 from scsigmoid.results.speed import CELL_BATCHES, PAPER_BATCHES, STANDARD, Cost, estimate, ratio_of
 
 
