@@ -194,8 +194,8 @@ def figures(plan: Plan) -> dict[str, Entry]:
         "gpu_hours": Entry(
             module="figures.benchmark_figures", title="Cost of training", paper="Figure 3",
             caption="Hours that one device needs to train on "
-            f"{four_digits(training.projected_cells / 1e6)} million cells, extrapolated from the median "
-            "time of a training step over timed rounds. Error bars are "
+            f"{four_digits(training.projected_cells / 1e6)} million cells, extrapolated from the "
+            "median time of a training step over timed rounds. Error bars are "
             f"{training.confidence * 100:g} % intervals of the median. One panel for each context, "
             "one pair of bars for each model size. Numbers above the bars are the time of sigmoid "
             "divided by the time of softmax in the same round, median over rounds, not the ratio "
