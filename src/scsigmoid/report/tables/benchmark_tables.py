@@ -156,9 +156,10 @@ def training_cost(results: Results) -> Table:
     return Table(
         caption=f"Training cost on {machine}. Hours that one device needs to train on "
         f"{four_digits(settings.projected_cells / 1e6)} million cells, extrapolated from the "
-        f"median time of a step over timed rounds. Brackets are {settings.confidence * 100:g} % intervals "
-        "of the median. Percentages compare both arms in the same rounds. The lower hours of a pair "
-        "are bold if the interval of the percentage excludes 0.",
+        "median time of a step over timed rounds. Brackets are "
+        f"{settings.confidence * 100:g} % intervals of the median. Percentages compare both "
+        "arms in the same rounds. The lower hours of a pair are bold if the interval "
+        "of the percentage excludes 0.",
         records=[
             {
                 **pick(row, "size parameters context cells_per_step attention kernel layout"),
