@@ -76,6 +76,36 @@ def test_a_file_that_is_compressed_without_being_asked(
     assert (tmp_path / "a.h5ad").read_bytes() == OLD
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_compressed_file_of_unknown_or_compressed_size(
+    is_listed: bool, server: Loopback, web: Web, tmp_path: Path
+) -> None:
+    """The message was that the server did not send an h5ad file, with the advice to run again."""
+    body, headers = gzip.compress(OLD), {"Content-Encoding": "gzip"}
+    path = server.add(1, OLD)
+    row = ManifestRow(
+        file="a", role="training", source="cellxgene", dataset_version_id=uuid(1001),
+        location=server.address + path, bytes=str(len(body)) if is_listed else "",
+    )  # fmt: skip
+    server.script[path] = [lambda handler: handler.body(body, headers)] * 9
+    downloads = Downloads(tmp_path / "downloads", web.settings)
+    with pytest.raises(UserError, match=f"{path}: .* compresses it"):
+        downloads.obtain(row)
+    assert len(server.requests) == 1
+    assert [file.name for file in downloads.folder.iterdir()] == [".locks"]
+
+
+def test_an_uncompressed_h5ad_file_of_unknown_size_with_a_wrong_header(
+    server: Loopback, web: Web, tmp_path: Path
+) -> None:
+    with h5py.File(tmp_path / "source.h5", "w") as file:
+        file["values"] = [1]
+    content = (tmp_path / "source.h5").read_bytes()
+    server.script[PATH] = [lambda handler: handler.body(content, {"Content-Encoding": "gzip"})]
+    download(web, server.address + PATH, tmp_path / "a.h5ad")
+    assert (tmp_path / "a.h5ad").read_bytes() == content
+
+
 @pytest.mark.parametrize("size", [None, SIZE])
 def test_the_rest_of_the_same_file_is_appended(resume: Any, size: int | None) -> None:
     assert resume("well", OLD, size) == (OLD, [f"bytes={HALF}-"])

@@ -22,7 +22,8 @@ from scsigmoid.evaluation.embeddings import embed_dataset
 from scsigmoid.evaluation.validation_loss import validation_loss
 from scsigmoid.tokens import store as store_module
 from scsigmoid.tokens.packed import cumulative
-from scsigmoid.tokens.store import TokenStore, grouped, read_index, write_shards
+from scsigmoid.tokens.scatter import scatter
+from scsigmoid.tokens.store import TokenStore, grouped, read_index, store_schema, write_shards
 from scsigmoid.training.loop import train
 
 corpus, run, training = (getattr(training_fixtures, name) for name in ("corpus", "run", "training"))
@@ -279,3 +280,55 @@ def test_temporary_files_of_a_killed_job_are_replaced_but_not_those_of_the_user(
     (folder / "0.arrow").mkdir()  # a folder, which no job makes
     with pytest.raises(UserError, match=r"\.s\.scatter: .*\(0\.arrow\); move them"):
         tokenized(part, vocabulary, tmp_path / "s")
+
+
+@pytest.mark.parametrize("kind", ["file", "link to a folder", "link to nothing"])
+def test_a_file_or_a_link_in_place_of_the_folder_of_temporary_files(
+    kind, vocabulary, write_part, tmp_path
+):
+    """The error was only that the file exists, after the shards of a linked folder were deleted."""
+    part, place = write_part("mine", [draw(0, 30, 20)]), tmp_path / ".s.scatter"
+    mine = tmp_path / "mine" / "0.arrow"
+    mine.write_text("mine")
+    if kind == "file":
+        place.write_text("mine")
+    else:
+        place.symlink_to(mine.parent if kind == "link to a folder" else tmp_path / "nothing")
+    with pytest.raises(UserError, match=r"\.s\.scatter: a file or a link .*; move it"):
+        tokenized(part, vocabulary, tmp_path / "s")
+    assert place.is_symlink() or place.read_text() == "mine"
+    assert mine.read_text() == "mine"
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_link_among_the_temporary_files_is_kept(vocabulary, write_part, tmp_path):
+    part, folder = write_part("mine", [draw(0, 30, 20)]), tmp_path / ".s.scatter"
+    folder.mkdir()
+    (tmp_path / "mine.arrow").write_text("mine")
+    (folder / "0.arrow").symlink_to(tmp_path / "mine.arrow")
+    with pytest.raises(UserError, match=r"\.s\.scatter: .*\(0\.arrow\); move them"):
+        tokenized(part, vocabulary, tmp_path / "s")
+    assert (folder / "0.arrow").read_text() == "mine"
+
+
+def test_files_of_nfs_do_not_stop_a_job(vocabulary, write_part, tmp_path, capsys):
+    """They disappear when they are closed, but the job asked to move them."""
+    part, folder = write_part("mine", [draw(0, 30, 20)]), tmp_path / ".s.scatter"
+    folder.mkdir()
+    (folder / ".nfs000000000000002a00000001").write_text("open")
+    (folder / "7.arrow").touch()
+    assert len(tokenized(part, vocabulary, tmp_path / "s")) == 30
+    assert [path.name for path in folder.iterdir()] == [".nfs000000000000002a00000001"]
+    assert len(re.findall(r"warning: .*\.s\.scatter: not deleted", capsys.readouterr().err)) == 1
+
+
+def test_files_of_a_user_that_appear_among_temporary_files(tmp_path):
+    """The folder was deleted with all files in it."""
+    folder = tmp_path / ".s.scatter"
+
+    def batches():
+        (folder / "notes.txt").write_text("mine")
+        yield from ()
+
+    assert len(list(scatter(batches(), 30, 10, store_schema(20), tmp_path / "s"))) == 3
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]

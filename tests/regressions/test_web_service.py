@@ -58,6 +58,20 @@ def test_a_size_of_0_is_unknown(corpus, published, tmp_path):
         assert [row.bytes for row in rows if row.location.endswith(path)] == [expected]
 
 
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_the_size_of_a_compressed_answer_is_unknown(corpus, published, tmp_path, is_locked):
+    """A file of a lock had changed, and otherwise the manifest had the compressed size."""
+    path = f"/{uuid(1001)}.h5ad"
+    if is_locked:
+        build(corpus, HEART, tmp_path / "lock.csv")
+        corpus = corpus.model_copy(update={"manifest": str(tmp_path / "lock.csv")})
+    published.script[path] = [lambda h: h.body(b"x" * 99, {"Content-Encoding": "gzip"})]
+    build(corpus, HEART, tmp_path / "m.csv")
+    assert not published.script[path]
+    rows = read_manifest(tmp_path / "m.csv")
+    assert [row.bytes for row in rows if row.location.endswith(path)] == ["2"]
+
+
 def test_a_dataset_that_is_withdrawn_before_its_download(corpus, published, tmp_path):
     """The advice was to name it in corpus.leave_out, which the next manifest refused."""
     make_manifest(corpus, HEART, tmp_path)

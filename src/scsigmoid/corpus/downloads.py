@@ -21,6 +21,7 @@ from filelock import FileLock
 from scsigmoid.config.schema import Download
 from scsigmoid.corpus.metadata import ManifestRow, check_identifier, one_line
 from scsigmoid.corpus.web import (
+    GZIP,
     Transient,
     Web,
     check_encoding,
@@ -146,6 +147,8 @@ def download(web: Web, url: str, file: Path, size: int | None = None, digest: st
 
 def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
     """Make one attempt: request the missing bytes, append them, and check the size of the file."""
+    import h5py
+
     start, etag_file = size_on_disk(partial), partial.with_suffix(".etag")
     if start == size:
         return  # all bytes arrived in an earlier attempt
@@ -187,6 +190,13 @@ def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
             remove_partial(partial)
         check_encoding(url, response)
         raise Transient(f"the server sent {end} of {expected} bytes")
+    if is_compressed(response) and not h5py.is_hdf5(partial):
+        # The expected size may be the compressed size, also in a manifest.
+        with partial.open("rb") as handle:
+            is_gzip = handle.read(len(GZIP)) == GZIP
+        if is_gzip or size is None:
+            remove_partial(partial)
+            check_encoding(url, response)
 
 
 def read_etag(path: Path) -> tuple[str, int]:

@@ -168,9 +168,14 @@ class Web:
     def size(self, url: str) -> int | None:
         """Return the size of a file in bytes, ``None`` if not stated. May raise :class:`Absent`.
 
-        0 counts as not stated: some servers answer it to HEAD requests.
+        0 counts as not stated: some servers answer it to HEAD requests. A size next to a
+        compression counts as not stated, too, because it is the compressed size.
         """
-        return self.ask("HEAD", url, content_length) or None
+
+        def read(response: requests.Response) -> int | None:
+            return None if is_compressed(response) else content_length(response)
+
+        return self.ask("HEAD", url, read) or None
 
     def ask(
         self, method: str, url: str, read: Callable[[requests.Response], T], patience: float = 1.0

@@ -7,7 +7,6 @@ cells of each file are permuted in memory.
 """
 
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
@@ -18,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError, first_few
+from scsigmoid.progress import warn
 from scsigmoid.seeds import derive
 
 MAXIMUM_SHARDS = 512  # one open file per shard, and systems limit the number of open files
@@ -40,16 +40,10 @@ def scatter(
             f"more than {MAXIMUM_SHARDS}; raise corpus.parts or tokens.shard_cells"
         )
     folder = store.with_name(f".{store.name}.scatter")
-    if folder.is_dir():  # left behind by a killed job
-        is_shard = re.compile(r"[0-9]+\.arrow").fullmatch
-        paths = sorted(folder.iterdir())
-        if other := [path.name for path in paths if not (is_shard(path.name) and path.is_file())]:
-            problem = f"contains files that no job wrote ({first_few(other)})"
-            raise UserError(f"{folder}: {problem}; move them, and run again")
-        shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    clear(folder)  # of the files of a killed job
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{number}.arrow" for number in range(n_shards)]
     try:
-        paths = [folder / f"{number}.arrow" for number in range(n_shards)]
         positions = write_by_shard(batches, cells, schema, paths)
         empty = pa.RecordBatch.from_pylist([], schema)  # concat_batches fails for an empty list
         for path, positions_in_shard in zip(paths, positions, strict=True):
@@ -59,7 +53,35 @@ def scatter(
             path.unlink()
             yield shard
     finally:
-        shutil.rmtree(folder)
+        try:
+            for path in paths:
+                path.unlink(missing_ok=True)
+            folder.rmdir()
+        except OSError as error:
+            warn(f"{folder}: not deleted ({error.strerror}); delete it if no job is running")
+
+
+def clear(folder: Path) -> None:
+    """Delete the temporary files of an earlier job. Raise a UserError if there are other files.
+
+    Files with names such as ``.nfs0001`` are kept. NFS makes them when open files are deleted, and
+    deletes them when they are closed.
+    """
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        problem = "a file or a link in place of a folder of temporary files"
+        raise UserError(f"{folder}: {problem}; move it, and run again")
+
+    def is_ours(path: Path) -> bool:
+        is_named = re.fullmatch(r"[0-9]+\.arrow", path.name) is not None
+        return is_named and path.is_file() and not path.is_symlink()
+
+    paths = sorted(folder.iterdir()) if folder.exists() else []
+    paths = [path for path in paths if not path.name.startswith(".nfs")]
+    if other := [path.name for path in paths if not is_ours(path)]:
+        problem = f"contains files that no job wrote ({first_few(other)})"
+        raise UserError(f"{folder}: {problem}; move them, and run again")
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def write_by_shard(
