@@ -143,6 +143,42 @@ def test_the_whole_file_instead_of_the_rest(resume: Any) -> None:
     assert resume("ignores range", NEW) == (NEW, [f"bytes={HALF}-"])
 
 
+def send_page(handler: Any) -> None:
+    handler.body(b"<html>maintenance</html>", {"Content-Type": "text/html; charset=utf-8"})
+
+
+def test_a_web_page_instead_of_the_rest(resume: Any) -> None:
+    """The first half was deleted, and the file was said to have changed."""
+    assert resume(send_page, OLD, SIZE) == (OLD, [f"bytes={HALF}-"] * 2)
+
+
+def test_web_pages_instead_of_the_file(server: Loopback, web: Web, tmp_path: Path) -> None:
+    server.script[PATH] = [send_page] * 4
+    with pytest.raises(UserError, match=r"web page .*\(3 attempts\); check the network"):
+        download(web, server.address + PATH, tmp_path / "a.h5ad", SIZE)
+    assert web.size(server.address + PATH) is None
+    headers = {"Content-Type": "text/html"}  # of a file of the right size
+    server.script[PATH] = [lambda handler: handler.body(OLD, headers)]
+    download(web, server.address + PATH, tmp_path / "a.h5ad", SIZE)
+    assert (tmp_path / "a.h5ad").read_bytes() == OLD
+
+
+@pytest.mark.parametrize("content", [b"mine", None])
+def test_a_link_in_place_of_the_partial_file(
+    content: bytes | None, server: Loopback, web: Web, tmp_path: Path
+) -> None:
+    """The file that the link leads to was overwritten."""
+    server.files[PATH], mine = OLD, tmp_path / "mine"
+    if content:
+        mine.write_bytes(content)
+    (tmp_path / "a.partial").symlink_to(mine)
+    with pytest.raises(UserError, match=r"a\.partial: a link; delete it"):
+        download(web, server.address + PATH, tmp_path / "a.h5ad", SIZE)
+    assert (mine.read_bytes() if mine.exists() else None) == content
+    assert (tmp_path / "a.partial").is_symlink()
+    assert not (tmp_path / "a.h5ad").exists()
+
+
 @pytest.mark.parametrize("note", [b"", b'"a"', b'"a" 10000', b"\xff", b'"a"\r\nX: y" 10000\n'])
 def test_a_damaged_record_of_the_tag(resume: Any, tmp_path: Path, server: Any, note: bytes) -> None:
     def damage(handler: Any) -> None:

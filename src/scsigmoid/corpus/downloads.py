@@ -28,6 +28,7 @@ from scsigmoid.corpus.web import (
     check_status,
     content_length,
     is_compressed,
+    is_web_page,
 )
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256, write_text
@@ -149,6 +150,8 @@ def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
     """Make one attempt: request the missing bytes, append them, and check the size of the file."""
     import h5py
 
+    if partial.is_symlink():  # writing to it would change another file
+        raise UserError(f"{partial}: a link; delete it, and run again")
     start, etag_file = size_on_disk(partial), partial.with_suffix(".etag")
     if start == size:
         return  # all bytes arrived in an earlier attempt
@@ -169,6 +172,8 @@ def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
                 "download cannot be recognized; use another address"
             )
         if size not in (None, expected):
+            if is_web_page(response):  # e.g. of a login or of maintenance
+                raise Transient("the server sent a web page instead of the file")
             remove_partial(partial)
             check_encoding(url, response)
             raise UserError(

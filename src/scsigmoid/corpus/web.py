@@ -168,12 +168,13 @@ class Web:
     def size(self, url: str) -> int | None:
         """Return the size of a file in bytes, ``None`` if not stated. May raise :class:`Absent`.
 
-        0 counts as not stated: some servers answer it to HEAD requests. A size next to a
-        compression counts as not stated, too, because it is the compressed size.
+        0 counts as not stated: some servers answer it to HEAD requests. So does the size of a
+        compressed file or of a web page, such as a login page.
         """
 
         def read(response: requests.Response) -> int | None:
-            return None if is_compressed(response) else content_length(response)
+            is_other = is_compressed(response) or is_web_page(response)
+            return None if is_other else content_length(response)
 
         return self.ask("HEAD", url, read) or None
 
@@ -309,6 +310,11 @@ def is_compressed(response: requests.Response) -> bool:
     """Return whether the headers state a compression. The body may nevertheless be as it is."""
     encodings = response.headers.get("Content-Encoding", "").lower().split(",")
     return any(encoding.strip() in COMPRESSIONS for encoding in encodings)
+
+
+def is_web_page(response: requests.Response) -> bool:
+    """Return whether the headers state HTML. Some servers state it for all files."""
+    return response.headers.get("Content-Type", "").strip().lower().startswith("text/html")
 
 
 def check_encoding(url: str, response: requests.Response) -> None:
