@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from loopback import HOSTS, Loopback, uuid
+from small_disk import small_disk
 
 from scsigmoid.config.check import load
 from scsigmoid.corpus import web as web_module
@@ -177,6 +178,21 @@ def test_a_link_in_place_of_the_partial_file(
     assert (mine.read_bytes() if mine.exists() else None) == content
     assert (tmp_path / "a.partial").is_symlink()
     assert not (tmp_path / "a.h5ad").exists()
+
+
+def test_a_download_to_a_full_disk_names_the_file(
+    server: Loopback, web: Web, tmp_path: Path
+) -> None:
+    """The error did not name a file, so the command line blamed its log."""
+    server.files[PATH], place = OLD, tmp_path / "downloads"
+    place.mkdir()
+    with small_disk(place, 64) as full:
+        full.write_bytes(full.read_bytes()[:-HALF])
+        with pytest.raises(OSError, match=r"No space left on device: '.*/a\.partial'"):
+            download(web, server.address + PATH, place / "a.h5ad", SIZE)
+        full.unlink()
+        download(web, server.address + PATH, place / "a.h5ad", SIZE)
+        assert (place / "a.h5ad").read_bytes() == OLD
 
 
 @pytest.mark.parametrize("note", [b"", b'"a"', b'"a" 10000', b"\xff", b'"a"\r\nX: y" 10000\n'])

@@ -31,7 +31,7 @@ from scsigmoid.corpus.web import (
     is_web_page,
 )
 from scsigmoid.errors import UserError
-from scsigmoid.files import sha256, write_text
+from scsigmoid.files import report_full_disk, sha256, write_text
 from scsigmoid.progress import log
 from scsigmoid.records.identity import FINGERPRINT
 
@@ -129,7 +129,10 @@ def download(web: Web, url: str, file: Path, size: int | None = None, digest: st
     (``None`` if unknown). ``digest`` is the expected SHA-256 (empty if unknown).
     """
     partial = file.with_suffix(".partial")
-    web.retry(url, lambda: resume(web, url, partial, size), progress=lambda: size_on_disk(partial))
+    with report_full_disk(partial):
+        web.retry(
+            url, lambda: resume(web, url, partial, size), progress=lambda: size_on_disk(partial)
+        )
     actual = sha256(partial)
     if digest and actual != digest:
         remove_partial(partial)
