@@ -254,7 +254,8 @@ def check_writable(paths: Iterable[Path]) -> None:
     """
     for path in paths:
         check_target(path)
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        places = path.absolute().parents or [path]  # "/" does not have parents
+        folder = next(place for place in places if place.exists())
         try:
             with TemporaryFile(dir=folder):
                 pass

@@ -93,6 +93,12 @@ def test_an_output_that_cannot_be_written_is_named_before_any_work(
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_the_root_as_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has no parent folder, which was a traceback."""
+    assert main(["lengths", "--tokens", str(tmp_path), "--output", "/"]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_a_signal_is_named_in_the_log(tmp_path: Path) -> None:
     """The log of a job that a batch system had stopped did not say so."""
     log = tmp_path / "x.log"
