@@ -102,6 +102,19 @@ def test_faults_in_hdf5(fault, counts, write_h5ad):
             read()
 
 
+@pytest.mark.parametrize("name", [LABELS, f"{LABELS}/codes", "obs/_index", "var/_index"])
+def test_a_dtype_in_place_of_an_array(name, counts, write_h5ad):
+    """Damage of a few bits makes a stored dtype of an array, which was a traceback."""
+    is_categorical = name.endswith("codes")
+    types = pd.Categorical(["T", "B"] * 15) if is_categorical else ["T", "B"] * 15
+    path = write_h5ad(counts, obs={"cell_type": types})
+    with h5py.File(path, "r+") as file:
+        del file[name]
+        file[name] = np.dtype("i8")
+    with pytest.raises(UserError, match=r"cells\.h5ad: "):
+        open_cells(path).obs(["cell_type"])
+
+
 def test_categories_of_fixed_length(counts, write_h5ad):
     path = write_h5ad(counts, obs={"cell_type": pd.Categorical(["T", "B", None] * 10)})
     with h5py.File(path, "r+") as file:

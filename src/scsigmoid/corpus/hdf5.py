@@ -286,6 +286,8 @@ def has_value_per_row(stored: Any) -> bool:
 
     if isinstance(stored, h5py.Group):  # "codes" of categories, or "values" that may be missing
         return "codes" in stored or "values" in stored
+    if not isinstance(stored, h5py.Dataset):  # a dtype with a name
+        return False
     is_text = h5py.check_string_dtype(stored.dtype) is not None
     return stored.ndim == 1 and (is_text or stored.dtype.kind in "biuf")
 
@@ -330,4 +332,6 @@ def count_values(stored: Any) -> int:
 
     if isinstance(stored, h5py.Group):  # values that may be missing, or categories
         stored = stored["values" if "values" in stored else "codes"]
+    if not isinstance(stored, h5py.Dataset):
+        raise OSError(f"{stored.name}: not an array")
     return len(stored)
