@@ -332,3 +332,16 @@ def test_files_of_a_user_that_appear_among_temporary_files(tmp_path):
 
     assert len(list(scatter(batches(), 30, 10, store_schema(20), tmp_path / "s"))) == 3
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_two_jobs_that_write_one_store(vocabulary, write_part, tmp_path):
+    """Both ended in tracebacks, because each deleted the temporary files of the other."""
+    part = write_part("mine", [draw(0, 30, 20)])
+    batches = token_table([[1]] * 30, 20).to_batches()
+    shards = scatter(batches, 30, 10, store_schema(20), tmp_path / "s")
+    first = next(shards)
+    with pytest.raises(UserError, match=r"\.s\.scatter: process \d+ .* is tokenizing; wait for it"):
+        tokenized(part, vocabulary, tmp_path / "s")
+    assert sum(shard.num_rows for shard in (first, *shards)) == 30
+    assert not (tmp_path / ".s.scatter").exists()
+    assert len(tokenized(part, vocabulary, tmp_path / "s")) == 30

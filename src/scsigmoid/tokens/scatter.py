@@ -8,7 +8,7 @@ cells of each file are permuted in memory.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,9 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError, first_few
+from scsigmoid.files import locked
 from scsigmoid.progress import warn
 from scsigmoid.seeds import derive
 
+LOCK = ".lock"  # in the folder of temporary files
 MAXIMUM_SHARDS = 512  # one open file per shard, and systems limit the number of open files
 
 Int64s = NDArray[np.int64]
@@ -40,10 +42,8 @@ def scatter(
             f"more than {MAXIMUM_SHARDS}; raise corpus.parts or tokens.shard_cells"
         )
     folder = store.with_name(f".{store.name}.scatter")
-    clear(folder)  # of the files of a killed job
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{number}.arrow" for number in range(n_shards)]
-    try:
+    with temporary_folder(folder):
         positions = write_by_shard(batches, cells, schema, paths)
         empty = pa.RecordBatch.from_pylist([], schema)  # concat_batches fails for an empty list
         for path, positions_in_shard in zip(paths, positions, strict=True):
@@ -52,36 +52,52 @@ def scatter(
                 shard = pa.concat_batches([empty, *pa.ipc.open_stream(file)]).take(pa.array(order))
             path.unlink()
             yield shard
-    finally:
-        try:
-            for path in paths:
-                path.unlink(missing_ok=True)
-            folder.rmdir()
-        except OSError as error:
-            warn(f"{folder}: not deleted ({error.strerror}); delete it if no job is running")
 
 
-def clear(folder: Path) -> None:
-    """Delete the temporary files of an earlier job. Raise a UserError if there are other files.
+@contextmanager
+def temporary_folder(folder: Path) -> Iterator[None]:
+    """Make a folder for the files of shards, and delete it after the block.
 
+    Raise a UserError if another process uses the folder, or if it has files that no job wrote.
     Files with names such as ``.nfs0001`` are kept. NFS makes them when open files are deleted, and
     deletes them when they are closed.
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         problem = "a file or a link in place of a folder of temporary files"
         raise UserError(f"{folder}: {problem}; move it, and run again")
-
-    def is_ours(path: Path) -> bool:
-        is_named = re.fullmatch(r"[0-9]+\.arrow", path.name) is not None
-        return is_named and path.is_file() and not path.is_symlink()
-
-    paths = sorted(folder.iterdir()) if folder.exists() else []
-    paths = [path for path in paths if not path.name.startswith(".nfs")]
-    if other := [path.name for path in paths if not is_ours(path)]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [path for path in sorted(folder.iterdir()) if not path.name.startswith((LOCK, ".nfs"))]
+    if other := [path.name for path in paths if not is_shard(path)]:
         problem = f"contains files that no job wrote ({first_few(other)})"
         raise UserError(f"{folder}: {problem}; move them, and run again")
-    for path in paths:
-        path.unlink(missing_ok=True)
+    with ExitStack() as stack, locked(folder / LOCK, "tokenizing"):
+        stack.callback(remove, folder)  # after unlocking: NFS keeps deleted files that are open
+        delete_shards(folder)  # of a killed job
+        try:
+            yield
+        finally:
+            delete_shards(folder)
+
+
+def is_shard(path: Path) -> bool:
+    """Return whether a path has the name of a temporary file, and is a file."""
+    is_named = re.fullmatch(r"[0-9]+\.arrow", path.name) is not None
+    return is_named and path.is_file() and not path.is_symlink()
+
+
+def delete_shards(folder: Path) -> None:
+    """Delete the temporary files of shards."""
+    for path in filter(is_shard, folder.iterdir()):
+        path.unlink()
+
+
+def remove(folder: Path) -> None:
+    """Delete the folder and its lock, unless it has other files."""
+    try:
+        (folder / LOCK).unlink(missing_ok=True)
+        folder.rmdir()
+    except OSError as error:
+        warn(f"{folder}: not deleted ({error.strerror}); delete it if no job is running")
 
 
 def write_by_shard(
