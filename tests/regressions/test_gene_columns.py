@@ -127,6 +127,21 @@ def test_kinds_of_features(column, biotypes, types, kept, log, write, capfd):
     assert log or not messages
 
 
+@pytest.mark.parametrize("kind", ["antibody_capture", "Antibody-Derived Tag", "CITE"])
+@pytest.mark.parametrize("genes", [IDS[:9], NAMES[:9]])
+def test_proteins_of_other_kinds(kind, genes, write, capfd):
+    """They became genes, and were added to a gene of the same name."""
+    expression = EXPRESSION if kind[0].isupper() else "gene_expression"
+    index = [*genes, "CD4", genes[0] if genes[0] == NAMES[0] else "CD14"]
+    path = write(index, feature_types=[expression] * 9 + [kind] * 2)
+    cells = open_cells(path)
+    assert cells.genes == genes
+    np.testing.assert_array_equal(dense(cells), anndata.read_h5ad(path).X[:, :9])
+    messages = capfd.readouterr().err
+    assert f"2 {kind!r}" in messages
+    assert "left out" in messages
+
+
 FILES_OF_GENES = {
     "human": [f"GENE{index}" for index in range(9000)],
     "mouse": [*(f"GENE{index}" for index in range(190)), *(f"Gene{i}" for i in range(8810))],

@@ -120,13 +120,15 @@ def read_genes(
         own_column, other_column = "", gene_column
     if own_column:
         check_column(var, own_column, title, "the genes")
-    is_gene = are_genes(var, title)
+    is_gene, is_unknown = are_genes(var, title)
     names = var.read(column_of_names(var, is_gene, title))
     id_column = own_column or column_of_ids(var, is_gene, title)
     ids = var.read(id_column)
     if fallback is not None and (other_column or np.array_equal(names, ids)):
         new_ids, names = take_missing(ids, names, fallback, title, other_column)
         ids = ids if own_column else new_ids
+    if is_unknown.any():
+        is_gene &= ~find_others(var, ids, is_unknown, title)
     gene_column = gene_column or id_column
     check_ids(ids, is_gene, gene_column, title)
     name_of: dict[str, str] = {}
@@ -309,32 +311,47 @@ def column_of_ids(var: Frame, is_gene: NDArray[np.bool_], title: str) -> str:
     return ""
 
 
-def are_genes(var: Frame, title: str) -> NDArray[np.bool_]:
-    """Return which features are genes. Log the numbers of other features by ``feature_types``.
+def are_genes(var: Frame, title: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which features may be genes, and which of them have an unknown kind.
 
     CELLxGENE files state the kind of a feature in ``feature_biotype``, Cell Ranger and muon in
-    ``feature_types``. A feature of an unknown kind is taken for a gene.
+    ``feature_types``. Log the numbers of other features by ``feature_types``.
     """
+    nothing = np.zeros(len(var), dtype=bool)
     if "feature_biotype" in var:
         biotypes = var.read("feature_biotype")
         if set(biotypes) <= CELLXGENE_BIOTYPES:
-            return np.asarray(biotypes != "spike-in", dtype=bool)
+            return np.asarray(biotypes != "spike-in", dtype=bool), nothing
     name = next((name for name in KINDS if name in var), None)
     if name is None:
-        return np.ones(len(var), dtype=bool)
+        return ~nothing, nothing
     types = var.read(name)
-    kinds = [kind.strip().lower() for kind in types]
+    kinds = [re.sub("[_-]", " ", kind).strip().lower() for kind in types]
     is_gene = np.array([OTHER_FEATURES.fullmatch(kind) is None for kind in kinds], dtype=bool)
     if not is_gene.all():
         others = format_words(types[~is_gene])
         log(f"{title}: var[{name!r}]: features that are not genes are left out: {others}")
     # Outer joins of files leave empty values. A column without any value of EXPRESSION has another
-    # meaning, so its values need no warning.
-    is_unknown = is_gene & ~np.isin(kinds, (*EXPRESSION, ""))
-    if is_unknown.any() and {*kinds} & {*EXPRESSION}:
-        unknown = format_words(types[is_unknown])
-        warn(f"{title}: var[{name!r}]: unknown values are taken for gene expression: {unknown}")
-    return is_gene
+    # meaning, so its values are not unknown kinds.
+    has_kinds = not {*kinds}.isdisjoint(EXPRESSION)
+    return is_gene, is_gene & ~np.isin(kinds, (*EXPRESSION, "")) & has_kinds
+
+
+def find_others(
+    var: Frame, ids: Strings, is_unknown: NDArray[np.bool_], title: str
+) -> NDArray[np.bool_]:
+    """Return the features of an unknown kind that have no Ensembl id. Warn about unknown kinds."""
+    has_id = np.array([*map(is_id, ids)], dtype=bool)
+    name = next(name for name in KINDS if name in var)
+    types = var.read(name)
+    for is_part, decision in (
+        (is_unknown & has_id, "taken for gene expression"),
+        (is_unknown & ~has_id, "left out, because the features have no Ensembl id"),
+    ):
+        if is_part.any():
+            words = format_words(types[is_part])
+            warn(f"{title}: var[{name!r}]: unknown values are {decision}: {words}")
+    return is_unknown & ~has_id
 
 
 def format_words(words: Strings) -> str:
