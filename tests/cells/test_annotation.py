@@ -176,6 +176,83 @@ def test_an_embedding_with_cells_in_another_order(name, query, labeled, loaded) 
         annotate(**cells, model=loaded)
 
 
+def copied(query, other):
+    query.obsm["X_scsigmoid"] = other.obsm["X_scsigmoid"]
+
+
+def copied_with_its_record(query, other):
+    query.obsm["X_scsigmoid"], query.uns["X_scsigmoid"] = (
+        other.obsm["X_scsigmoid"],
+        other.uns["X_scsigmoid"],
+    )
+
+
+def partly_copied(query, other):
+    query.obsm["X_scsigmoid"][20:40] = other.obsm["X_scsigmoid"][20:40]
+
+
+def reordered(query, other):
+    query.obsm["X_scsigmoid"] = query.obsm["X_scsigmoid"][::-1].copy()
+
+
+@pytest.mark.parametrize("has_counts", [True, False])
+@pytest.mark.parametrize(
+    ("change", "number"),
+    [(copied, 60), (copied_with_its_record, 60), (partly_copied, 20), (reordered, 60)],
+)
+def test_an_embedding_of_other_cells(
+    change, number, has_counts, query, labeled, loaded, capfd
+) -> None:
+    """Without a warning, types of other cells were predicted."""
+    other = draw(np.tile(TYPES, 20).tolist(), seed=3)
+    for adata in (query, labeled, other):
+        ss.embed(adata, loaded, verbose=False)
+    change(query, other)
+    if not has_counts:
+        query = anndata.AnnData(obs=query.obs, obsm=query.obsm, uns=query.uns)
+    elif change is reordered:
+        query = query[:, :3].copy()  # embedding again gives other values for each cell
+    capfd.readouterr()
+    annotate(query, labeled, loaded)
+    messages = capfd.readouterr().err
+    assert f"warning: query: {number} of 60 cells have another name or another obsm" in messages
+
+
+def test_an_embedding_of_the_same_cells(query, labeled, loaded, model, tmp_path, capfd) -> None:
+    for adata in (query, labeled):
+        ss.embed(adata, loaded, verbose=False)
+    bare = anndata.AnnData(obs=query.obs, obsm=query.obsm, uns=query.uns)
+    bare.write_h5ad(tmp_path / "bare.h5ad")
+    query.write_h5ad(tmp_path / "query.h5ad")
+    command = ["embed", *map(str, (tmp_path / "query.h5ad", tmp_path / "out.h5ad"))]
+    assert main([*command, "--checkpoint", str(model), "--device", "cpu"]) == 0
+    renamed, record = query.copy(), query.copy()
+    renamed.obs_names = "new-" + renamed.obs_names
+    del record.uns["X_scsigmoid"]["cell_hashes"]  # as earlier versions wrote it
+    capfd.readouterr()
+    for cells in (
+        bare[10:50],
+        query[::-1],
+        query[query.obs["kind"] == "NK", 5:],
+        anndata.read_h5ad(tmp_path / "bare.h5ad")[3:],
+        anndata.read_h5ad(tmp_path / "out.h5ad"),
+        anndata.concat([bare[:20], bare[40:]], uns_merge="same"),
+        renamed,
+        record,
+    ):
+        annotate(cells.copy(), labeled, loaded)
+    assert "warning: " not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("n_cells", [1, 3])
+def test_genes_of_few_cells(n_cells, query, labeled, loaded, capfd) -> None:
+    """A warning said that the cells have few genes in common with the reference."""
+    query.X = query.X.minimum(1) - (query.X > 2)  # shallow
+    annotate(query[:n_cells].copy(), labeled, loaded)
+    messages = capfd.readouterr().err
+    assert "warning: " not in messages
+
+
 def test_genes_selected_after_embedding(query, labeled, loaded, capfd) -> None:
     """A warning said that the embedding, which has all genes, has too few."""
     ss.embed(query, loaded, verbose=False)

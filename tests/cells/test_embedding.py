@@ -32,7 +32,9 @@ def test_equals_single_forward_passes(counts, write, model, vocabulary, referenc
     assert result.obsm["X_scsigmoid"].dtype == np.float32
     assert result.obs_names.tolist() == [f"barcode-{i}" for i in range(CELLS)]
     assert result.obs["kind"].tolist() == ["a", "b", "c"] * 3
-    assert dict(result.uns["X_scsigmoid"]) == {
+    metadata = dict(result.uns["X_scsigmoid"])
+    assert len(np.unique(metadata.pop("cell_hashes"))) == CELLS
+    assert metadata == {
         "model": "sigmoid_toy", "attention": "sigmoid", "context": 16, "step": 0,
         "checkpoint": sha256(model), "vocabulary": vocabulary.fingerprint,
     }  # fmt: skip

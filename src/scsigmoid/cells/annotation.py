@@ -14,7 +14,14 @@ import pandas as pd
 from anndata import AnnData, read_h5ad
 from numpy.typing import NDArray
 
-from scsigmoid.cells.embedding import KEY, check_options, check_types, embed, tokenize
+from scsigmoid.cells.embedding import (
+    KEY,
+    cell_hashes,
+    check_options,
+    check_types,
+    embed,
+    tokenize,
+)
 from scsigmoid.cells.model import Model
 from scsigmoid.corpus.cell_types import ABSENT
 from scsigmoid.corpus.h5ad_writer import storing
@@ -25,6 +32,7 @@ from scsigmoid.errors import UserError, first_few, format_names
 from scsigmoid.files import atomic_path, parsing, sha256
 from scsigmoid.model.finite import check_finite
 from scsigmoid.progress import log, verbosity, warn
+from scsigmoid.tokens.packed import Packed
 
 Classifier = Literal["logistic", "neighbors"]
 
@@ -32,7 +40,7 @@ FOLDS = 5  # number of parts of the reference, each of which is held out once
 MINIMUM_CELLS = 2 * FOLDS  # smallest number of reference cells of a type that can be predicted
 NEIGHBORS = 15  # number of neighbors that vote
 KEPT = 0.95  # share of the correct predictions on held-out cells that reach the threshold
-SHARED_GENES = 0.5  # below this share of genes in common, a warning is printed
+SHARED_GENES = 0.5  # below this share of the genes expected in common, a warning is printed
 CHECKED = 8  # number of cells that are embedded again to check the order of an embedding
 UNKNOWN = "unknown"
 
@@ -293,13 +301,13 @@ def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
                 "key, or delete it to embed the cells again"
             )
         check_finite(values, adata.obs_names, f"{name}: contains")
-        check_order(adata, model, key, name)
+        check_cells(adata, model, key, name)
     for name in missing:
         log(f"{name}: embedding {cells[name].n_obs:,} cells")
         with named(name):
             embed(cells[name], model, key=key)
     if len(missing) == len(cells):
-        compare_genes(*(np.unique(tokenize(adata, model).tokens) for adata in cells.values()))
+        compare_genes(*(tokenize(adata, model) for adata in cells.values()))
     else:
         log("genes of query and reference are not compared, because an embedding existed")
 
@@ -319,33 +327,56 @@ def name_embedding(adata: AnnData, key: str, checkpoint: str) -> None:
         adata.obsm[key], adata.uns[key] = adata.obsm[name], settings
 
 
-def check_order(adata: AnnData, model: Model, key: str, name: str) -> None:
-    """Raise a UserError if cells have the embeddings of other cells, for example after sorting.
+def check_cells(adata: AnnData, model: Model, key: str, name: str) -> None:
+    """Raise a UserError or warn if cells have the embeddings of other cells.
 
-    A few cells are embedded again. Nothing is checked without raw counts.
+    Print a warning if cells do not have the name and embedding that :func:`embed` stored, unless
+    their counts give the same embedding, for example because the cells were renamed.
     """
     check_index(adata.obs, f"{name}: obs")
+    found = cell_hashes(adata.obs_names, np.asarray(adata.obsm[key]))
+    stored = adata.uns[key].get("cell_hashes", found)  # earlier versions did not store them
+    changed = np.flatnonzero(~np.isin(found, stored))
+    rows = changed if len(changed) else np.arange(adata.n_obs)
+    if not check_order(adata, model, key, name, rows) and len(changed):
+        warn(
+            f"{name}: {len(changed):,} of {adata.n_obs:,} cells have another name or another "
+            f"obsm[{key!r}] than when they were embedded ({first_few(adata.obs_names[changed])}); "
+            "unless you renamed them, delete it to embed the cells again"
+        )
+
+
+def check_order(adata: AnnData, model: Model, key: str, name: str, rows: NDArray[np.int64]) -> bool:
+    """Return whether counts give the embeddings of cells. A few of ``rows`` are embedded again.
+
+    Return False without raw counts. Raise a UserError if a cell has the embedding of another cell,
+    for example after sorting.
+    """
     if not adata.n_vars:
-        return
-    rows = np.arange(0, adata.n_obs, max(1, adata.n_obs // CHECKED))[:CHECKED]
+        return False
+    rows = rows[:: max(1, len(rows) // CHECKED)][:CHECKED]
     sample = adata[rows].to_memory()
     try:
         # Without warnings, because genes may have been left out after the cells were embedded.
         with verbosity(False, logging.ERROR):
             embed(sample, model, key=key, verbose=False)
     except UserError:
-        return
+        return False
     values = np.asarray(adata.obsm[key])
+    is_same = True
     for row, again in zip(rows, np.asarray(sample.obsm[key]), strict=True):
         distances = np.linalg.norm(values - again, axis=1)
         nearest = distances.argmin()
         # Devices and batches change an embedding by less than 1 % of its norm.
-        if distances[row] > max(0.05 * np.linalg.norm(again), 10 * distances[nearest]):
+        tolerance = 0.05 * np.linalg.norm(again)
+        is_same = is_same and bool(distances[row] <= tolerance)
+        if distances[row] > max(tolerance, 10 * distances[nearest]):
             raise UserError(
                 f"{name}: obsm[{key!r}] is in another order: cell {adata.obs_names[row]!r} has "
                 f"the embedding of row {nearest} instead of row {row}; delete it to embed the "
                 "cells again"
             )
+    return is_same
 
 
 @contextmanager
@@ -358,17 +389,30 @@ def named(name: str) -> Iterator[None]:
         raise
 
 
-def compare_genes(query: NDArray[Any], reference: NDArray[Any]) -> None:
-    """Print a warning or raise an error if few genes (tokens) are in both arguments."""
-    shared = len(np.intersect1d(query, reference))
+def compare_genes(query: Packed, reference: Packed) -> None:
+    """Print a warning or raise an error if few genes (tokens) are in both arguments.
+
+    Few or shallow cells express few genes. So the number of genes in common is compared with the
+    number that is expected if both had the genes of one of them, see :func:`expected_genes`.
+    """
+    in_both = len(np.intersect1d(query.tokens, reference.tokens))
+    sizes = [len(np.unique(cells.tokens)) for cells in (query, reference)]
     counts = (
-        f"query and reference have {shared:,} of the model's genes in common (query "
-        f"{len(query):,}, reference {len(reference):,})"
+        f"query and reference have {in_both:,} of the model's genes in common (query "
+        f"{sizes[0]:,}, reference {sizes[1]:,})"
     )
-    if not shared:
+    if not in_both:
         raise UserError(f"{counts}; use counts of the same genes")
-    share = shared / max(len(query), len(reference))
-    (log if share >= SHARED_GENES else warn)(counts)
+    expected = max(expected_genes(query, reference), expected_genes(reference, query))
+    (log if in_both >= SHARED_GENES * expected else warn)(counts)
+
+
+def expected_genes(cells: Packed, other: Packed) -> float:
+    """Return how many different genes as many tokens as ``other`` has would have in ``cells``."""
+    n_cells = len(cells.cu_seqlens) - 1
+    frequencies = np.bincount(cells.tokens) / n_cells  # share of the cells that express a gene
+    drawn = n_cells * len(other.tokens) / len(cells.tokens)  # number of cells
+    return float((1 - (1 - frequencies) ** drawn).sum())
 
 
 def check_repeated(query: Any, reference: Any) -> None:

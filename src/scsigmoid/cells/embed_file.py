@@ -14,7 +14,7 @@ import torch
 from anndata import AnnData
 from anndata.io import write_elem
 
-from scsigmoid.cells.embedding import BATCH_TOKENS, KEY, check_options
+from scsigmoid.cells.embedding import BATCH_TOKENS, KEY, check_options, origin
 from scsigmoid.cells.model import Model
 from scsigmoid.corpus.counts import OWN_ROW, Cells
 from scsigmoid.corpus.h5ad import open_cells
@@ -24,7 +24,7 @@ from scsigmoid.corpus.tenx import as_h5ad
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
 from scsigmoid.model.devices import own_defaults
-from scsigmoid.model.embedding import embed_cells, provenance, return_free_memory
+from scsigmoid.model.embedding import embed_cells, return_free_memory
 from scsigmoid.model.embedding_processes import embed_store, started
 from scsigmoid.model.finite import check_finite
 from scsigmoid.progress import log
@@ -93,7 +93,7 @@ def embed_file(
             else:
                 values = embed_cells(model.encoder, tokens, *how)
         check_finite(values, obs.index, f"{model.path}: embeds", obs.get(OWN_ROW))
-        metadata = provenance(model.path, model.metadata)
+        metadata = origin(model, obs.index, values)
         with h5py.File(temporary, "r+") as file:
             write_elem(file["obsm"], key, values)
             write_elem(file["uns"], key, metadata)

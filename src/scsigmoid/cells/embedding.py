@@ -1,9 +1,13 @@
 """Tokenize and embed your own cells with a trained model, in memory."""
 
+import zlib
+from collections.abc import Iterable
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from anndata import AnnData
+from numpy.typing import NDArray
 
 from scsigmoid.cells.model import Model, check_model
 from scsigmoid.corpus.counts import OWN_ROW, open_source
@@ -88,7 +92,20 @@ def embed(
     subject = f"{model.path}: embeds"
     check_finite(values, adata.obs.index, subject, adata.obs.get(OWN_ROW))
     adata.obsm[key] = values
-    adata.uns[key] = provenance(model.path, model.metadata)
+    adata.uns[key] = origin(model, adata.obs_names, values)
+
+
+def origin(model: Model, names: Iterable[Any], values: NDArray[np.float32]) -> dict[str, Any]:
+    """Return the model and the cells of an embedding, for ``uns``. ``names`` are of the cells."""
+    hashes = {"cell_hashes": cell_hashes(names, values)}
+    return provenance(model.path, model.metadata) | hashes
+
+
+def cell_hashes(names: Iterable[Any], values: NDArray[Any]) -> NDArray[np.uint32]:
+    """Return a hash of each cell's name and embedding. It does not depend on other cells."""
+    rows = np.ascontiguousarray(values, "<f4")
+    starts = (zlib.crc32(str(name).encode(errors="replace")) for name in names)
+    return np.array([*map(zlib.crc32, rows, starts)], np.uint32)
 
 
 def read_tokens(adata: AnnData, model: Model, layer: str, genes: str) -> CellTokens:
