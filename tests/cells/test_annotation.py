@@ -286,6 +286,17 @@ def test_an_index_of_several_levels(query, labeled, loaded) -> None:
         annotate(query, labeled, loaded)
 
 
+@pytest.mark.parametrize("name", ["query", "reference"])
+def test_a_view_of_a_backed_file(name, query, labeled, loaded, tmp_path) -> None:
+    """With an embedding, a ValueError of anndata followed."""
+    cells = {"query": query, "reference": labeled}
+    ss.embed(cells[name], loaded, verbose=False)
+    cells[name].write_h5ad(tmp_path / "cells.h5ad")
+    cells[name] = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")[:50]
+    with pytest.raises(UserError, match=rf"^{name}: is a view of a backed.*{name}.to_memory"):
+        annotate(**cells, model=loaded)
+
+
 @pytest.mark.parametrize("is_embedded", [False, True])
 def test_a_query_without_cells(is_embedded, query, labeled, loaded) -> None:
     if is_embedded:

@@ -183,6 +183,8 @@ def test_invalid_arguments_of_the_python_interface(counts, write, model, loaded)
         (ss.embed, (str(path), loaded), {}, "adata: .* str"),
         (ss.tokenize, (adata, "blood"), {}, "model: .* str"),
         (ss.embed, (adata, loaded), {"genes": "ids"}, "adata: .* 'ids' .* 'gene_ids'"),
+        (ss.embed, (adata, loaded), {"genes": GENES}, "genes: .* list"),
+        (ss.tokenize, (adata, loaded), {"layer": adata.X}, "layer: .* csr_matrix"),
         (ss.embed, (adata, loaded), {"batch_tokens": 0}, "batch_tokens: "),
         (ss.embed, (adata, loaded), {"key": "X_a/b"}, "key: "),
         (ss.load, (None,), {}, "path: "),

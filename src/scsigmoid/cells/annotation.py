@@ -19,6 +19,7 @@ from scsigmoid.cells.embedding import (
     cell_hashes,
     check_options,
     check_types,
+    check_writable,
     embed,
     tokenize,
 )
@@ -234,6 +235,7 @@ def check_arguments(
         check_types(adata, model, name)
         if not adata.n_obs:
             raise UserError(f"{name}: has no cells; give other cells")
+        check_writable(adata, name)
     check_options(key, 1)
     if classifier not in get_args(Classifier):
         choices = " or ".join(get_args(Classifier))

@@ -83,8 +83,7 @@ def embed(
     """
     check_types(adata, model)
     check_options(key, batch_tokens)
-    if adata.isbacked and adata.is_view:  # anndata cannot write to such views
-        raise UserError("adata: is a view of a backed file; embed adata.to_memory() instead")
+    check_writable(adata)
     with verbosity(verbose):
         tokens = read_tokens(adata, model, layer, genes)
         label = f"embedding with {model.name}"
@@ -113,6 +112,9 @@ def read_tokens(adata: AnnData, model: Model, layer: str, genes: str) -> CellTok
 
     Raise a UserError if a cell has no gene of the vocabulary, because ``obsm`` needs all cells.
     """
+    for name, value in {"layer": layer, "genes": genes}.items():
+        if not isinstance(value, str | None):
+            raise UserError(f"{name}: expected a name, found {type(value).__name__}; give a string")
     vocabulary = model.vocabulary
     source = open_source(AnnDataInMemory(adata), layer, genes)
     cells = with_known_genes(source, vocabulary.name_of, vocabulary.retired)
@@ -134,6 +136,12 @@ def check_types(adata: object, model: object, name: str = "adata") -> None:
         found = type(adata).__name__
         raise UserError(f"{name}: expected an AnnData, found {found}; read the file first")
     check_model(model)
+
+
+def check_writable(adata: AnnData, name: str = "adata") -> None:
+    """Raise a UserError if anndata cannot write to an AnnData (``name`` in messages)."""
+    if adata.isbacked and adata.is_view:
+        raise UserError(f"{name}: is a view of a backed file; use {name}.to_memory() instead")
 
 
 def check_options(key: object, batch_tokens: object) -> None:
