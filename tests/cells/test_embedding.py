@@ -197,6 +197,14 @@ def test_invalid_arguments_of_the_python_interface(counts, write, model, loaded)
     assert not adata.obsm
 
 
+def test_cells_that_are_read_lazily(counts, write, loaded, monkeypatch):
+    """The advice was to write the file again. Reading lazily needs xarray."""
+    adata = anndata.read_h5ad(write(counts))
+    monkeypatch.setattr(anndata.AnnData, "obs", object())
+    with pytest.raises(UserError, match=r"^adata: .*lazily; use adata.to_memory\(\)"):
+        ss.tokenize(adata, loaded)
+
+
 def test_packaged_model_separates_held_out_blood_cells(tmp_path):
     """Accuracy of the nearest neighbor's type for the demo's 210 held-out blood cells."""
     path = tmp_path / "pbmc68k.h5ad"

@@ -6,6 +6,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 
@@ -135,6 +136,8 @@ def check_types(adata: object, model: object, name: str = "adata") -> None:
     if not isinstance(adata, AnnData):
         found = type(adata).__name__
         raise UserError(f"{name}: expected an AnnData, found {found}; read the file first")
+    if not isinstance(adata.obs, pd.DataFrame):  # of anndata.experimental.read_lazy
+        raise UserError(f"{name}: is read lazily; use {name}.to_memory() instead")
     check_model(model)
 
 
