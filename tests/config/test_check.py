@@ -106,7 +106,10 @@ def test_a_stored_configuration_round_trips() -> None:
         ({"evaluation": {"pair": ["sigmoid_256"] * 2}}, ["evaluation.pair: ", "twice"]),
         ({"seed": True}, ["seed: ", "number"]),
         ({"datasets": 3}, ["datasets: ", "settings"]),
-        ({"training.steps": 3}, ["training.steps: unknown setting; write it as training={"]),
+        (
+            {"training.steps": 3},
+            ["training.steps: unknown setting; write it as training={", "training: {key"],
+        ),
         ({"corpus": {"local": [{"files": "x"}]}}, ["corpus.local: ", "corpus.source: local"]),
         ({"corpus": {"source": "cellxgene"}}, ["datasets.simulated_brain.id: missing; add"]),
         ({"datasets": {"pbmc68k": {"label": ["a", "*"]}}}, ["pbmc68k.label", "pbmc68k.types"]),

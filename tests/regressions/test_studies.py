@@ -21,6 +21,7 @@ from study.conftest import (
 )
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
+from scsigmoid.cli import main
 from scsigmoid.config.check import load, merge, read_yaml
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
@@ -316,6 +317,38 @@ def test_runs_without_validation_losses_are_refused() -> None:
     with pytest.raises(UserError, match=r"^study\.seeds: seeds_.* would have no validation losses"):
         load_study({"seeds": SEEDS | off | {"purpose": None}})
     assert load_study({"rates": rates, "seeds": SEEDS | off | {"purpose": None}})
+
+
+@pytest.mark.parametrize(
+    ("family", "message"),
+    [
+        ({"variants": []}, "variants: List should have at least 1 item"),  # it had no runs
+        ({"training": {"patience": 3}}, "training.patience: compared runs"),  # were unfinished
+    ],
+)
+def test_families_that_cannot_be_compared_are_refused(family: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=rf"^study\.seeds\.{message}"):
+        load_study({"seeds": SEEDS | family})
+
+
+def test_a_model_with_the_name_of_a_run_is_refused() -> None:
+    """The model was trained with the settings of the run."""
+    models = {"seeds_sigmoid_seed_1": {"attention": "sigmoid", "context": 256}}
+    with pytest.raises(UserError, match=r"^study\.seeds: a model is called seeds_sigmoid_seed_1"):
+        load(overrides={"study": {"seeds": SEEDS}, "training": VALIDATION, "models": models})
+
+
+def test_scores_of_earlier_models_are_left_out(study: Study) -> None:
+    """Without `embedded`, the page had the scores of earlier models next to the new losses."""
+    names = study.runs[study.runs["family"] == "seeds"]["name"]
+    lines = [f"{name},100,leiden_nmi,0.5" for name in names]
+    (study.folder / "scores.csv").write_text("\n".join(["run,step,metric,value", *lines]))
+    assert (make_page(study) / "study_scores.md").is_file()
+    page = study.folder / "page_without"
+    command = ["study", "--runs", str(study.folder), "--output", str(page), "--without-scores"]
+    assert main(command) == 0
+    assert (page / "study_seeds.md").is_file()
+    assert not (page / "study_scores.md").exists()
 
 
 @pytest.mark.parametrize(("setting", "value"), [("validation_cells", 32), ("mask_fraction", 0.5)])

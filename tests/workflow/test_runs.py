@@ -118,6 +118,10 @@ def test_a_study_embeds_its_snapshots(
         for arm in ("sigmoid", "softmax")
         for after in ("-step-00000002", "-step-00000004", "")
     ]
+    assert "--without-scores" not in commands
+    without = "study={seeds: {embedded: null}}"
+    commands = project.run("study", "-n", "-p", "--quiet", "host", "--config", without).stdout
+    assert "study/page --log results/demo/logs/study.log --without-scores" in commands
 
 
 def test_one_table_runs_alone(finished: Any) -> None:

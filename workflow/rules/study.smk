@@ -48,6 +48,10 @@ rule study_scores:
         " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
+# Without embeddings, the folder may have the scores of an earlier study.
+SCORES_OPTION = "" if PLAN.study_dataset else "--without-scores"
+
+
 # Run a study with `snakemake --cores all --configfile workflow/studies/arms.yaml -- study`
 rule study:
     """Make the tables and figures of the configured study."""
@@ -66,3 +70,4 @@ rule study:
         version=3,
     shell:
         'python -m scsigmoid study --runs "$(dirname {input.runs:q})" --output {output:q} --log {log:q}'
+        f" {SCORES_OPTION}"

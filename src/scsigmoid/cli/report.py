@@ -65,13 +65,17 @@ def study_scores(
 
 
 @stage
-def study(runs: Annotated[Path, "folder written by the stage study-runs"], output: Output) -> None:
+def study(
+    runs: Annotated[Path, "folder written by the stage study-runs"],
+    output: Output,
+    without_scores: Annotated[bool, "ignore scores.csv, which may be of earlier models"] = False,
+) -> None:
     """Make the tables and figures of a study."""
     from scsigmoid.study.figures import draw
     from scsigmoid.study.runs import Study
     from scsigmoid.study.tables import write_tables
 
-    collected = Study(runs)
+    collected = Study(runs, has_scores=not without_scores)
     for path in (*write_tables(collected, output), *draw(collected, output)):
         print(path)
     if collected.unfinished:

@@ -420,7 +420,7 @@ class StudyFamily(Section):
     """Names of entries of ``sizes``."""
     seed: DistinctNotEmpty[Seed]
     """Seeds of weights, order of cells, masks and dropout. All seeds use the same cells."""
-    variants: list[list[Variant]] = [[]]
+    variants: Annotated[list[list[Variant]], Field(min_length=1)] = [[]]
     """Values of ``architecture.variants``. Each value is a list."""
     training: dict[str, Any] = {}
     """Settings that replace values of ``training`` for this family. A list gives one run per value.

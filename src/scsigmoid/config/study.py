@@ -44,6 +44,10 @@ def study_runs(config: Config) -> dict[str, StudyRun]:
         for name, run in family_runs(config, family):
             if name in runs:
                 raise UserError(f"study.{family}: two runs are called {name}; remove one of them")
+            if name in config.models:
+                raise UserError(
+                    f"study.{family}: a model is called {name}, too; rename one of them"
+                )
             runs[name] = run
     check_averages(config, runs)
     return runs
@@ -89,6 +93,9 @@ def check_validation(config: Config, runs: Mapping[str, StudyRun]) -> None:
             remedy = "and training.validate_every, for the baselines of the study"
             raise UserError(f"training.validation_cells: {problem}, {remedy}")
         elif purpose:
+            if own.patience:  # a run that stopped early would count as unfinished
+                problem = "compared runs have the same number of steps"
+                raise UserError(f"{path}.training.patience: {problem}; leave it out")
             for setting, noun in (("validation_cells", "cells"), ("mask_fraction", "masks")):
                 there, here = getattr(general, setting), getattr(own, setting)
                 if there != here:

@@ -75,7 +75,8 @@ def error_message(errors: list[Any], kind: Any, path: str) -> str:
         names, name = names_next_to(kind, place), place[-1]
         section, dot, _ = name.partition(".")
         if dot and section in names:  # --config training.steps=1
-            return f"{setting}: unknown setting; write it as {section}={{key: value}}"
+            form = f"{section}={{key: value}}, or in a file as {section}: {{key: value}}"
+            return f"{setting}: unknown setting; write it as {form}"
         hint = suggest(name, names) or "; see docs/configuration.md"
         return f"{setting}: unknown setting{hint}"
     if error["type"] == "missing":

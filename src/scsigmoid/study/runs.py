@@ -122,8 +122,8 @@ class Study:
         controls: scores of representations without a model (rows: metrics, columns: controls).
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Read the folder that :func:`collect` wrote."""
+    def __init__(self, folder: Path, has_scores: bool = True) -> None:
+        """Read the folder that :func:`collect` wrote, and ``scores.csv`` if it ``has_scores``."""
         self.folder = folder
         runs = self.read("runs").set_index("run")
         runs["setting"] = [setting_label(run) for run in runs[[*SETTINGS]].to_dict("records")]
@@ -141,7 +141,7 @@ class Study:
         self.all_curves = self.read("curves").join(settings, on="run")
         self.curves = self.all_curves[self.all_curves["run"].isin(finished.index)]
         self.layers = self.read("layers").join(finished, on="run", how="inner")
-        has_scores = (folder / "scores.csv").is_file()
+        has_scores = has_scores and (folder / "scores.csv").is_file()
         no_scores = pd.DataFrame(columns=["run", "step", "metric", "value"])
         scores = self.read("scores") if has_scores else no_scores
         by_name = finished.set_index(self.runs["name"])  # scores have the names of runs
