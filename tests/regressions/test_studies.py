@@ -322,12 +322,16 @@ def test_runs_without_validation_losses_are_refused() -> None:
 @pytest.mark.parametrize(
     ("family", "message"),
     [
-        ({"variants": []}, "variants: List should have at least 1 item"),  # it had no runs
-        ({"training": {"patience": 3}}, "training.patience: compared runs"),  # were unfinished
+        ({"variants": []}, "seeds.variants: List should have at least 1 item"),  # it had no runs
+        ({"seed": [*range(101)], "training": {"steps": [*range(1, 101)]}}, "seeds: 20,200 runs"),
+        (
+            {"training": {"patience": 3}},
+            "seeds.training.patience: compared runs",
+        ),  # were unfinished
     ],
 )
 def test_families_that_cannot_be_compared_are_refused(family: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=rf"^study\.seeds\.{message}"):
+    with pytest.raises(UserError, match=rf"^study\.{message}"):
         load_study({"seeds": SEEDS | family})
 
 

@@ -1,6 +1,7 @@
 """Runs of a study: one run for every combination of the values in a family."""
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ COMPARED: dict[Purpose, tuple[str, ...]] = {
     "sizes": ("size",),
     "stability": ("learning_rate", "clipping", "warmup_steps", "variants", "context", "size"),
 }
+
+MOST_RUNS = 10_000  # of a family
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +140,9 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
         # The attention, which is in every name, is added below.
         if key == "seed" or (key != "attention" and len(values) > 1)
     ]
+    count = math.prod(map(len, options.values()))
+    if count > MOST_RUNS:  # Snakemake would need many minutes to plan their jobs
+        raise UserError(f"{path}: {count:,} runs, at most {MOST_RUNS:,} are possible; list fewer")
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
         attention = chosen["attention"]
