@@ -344,7 +344,7 @@ def check_cells(adata: AnnData, model: Model, key: str, name: str) -> None:
         warn(
             f"{name}: {len(changed):,} of {adata.n_obs:,} cells have another name or another "
             f"obsm[{key!r}] than when they were embedded ({first_few(adata.obs_names[changed])}); "
-            "unless you renamed them, delete it to embed the cells again"
+            "unless you renamed or joined cells, delete it to embed them again"
         )
 
 
