@@ -335,6 +335,20 @@ def test_families_that_cannot_be_compared_are_refused(family: dict[str, Any], me
         load_study({"seeds": SEEDS | family})
 
 
+def test_losses_of_different_contexts_are_not_compared() -> None:
+    """A longer context has other masked genes, and the losses were compared."""
+    arms = {arm: SEEDS | {"attention": [arm]} for arm in ("sigmoid", "softmax")}
+    longer = {"context": [256]}
+    with pytest.raises(UserError, match=r"^study\.softmax\.context: 256, but .* have 128; set one"):
+        load_study(arms | {"softmax": arms["softmax"] | longer})
+    with pytest.raises(
+        UserError, match=r"^study\.variants\.context: 256, but .* have 128; set one"
+    ):
+        load_study({"seeds": SEEDS, "variants": STUDY["variants"] | longer})
+    for separate in ("scale", "rates", "frontier"):  # are in tables of their own
+        assert load_study({"seeds": SEEDS, separate: STUDY[separate] | longer})
+
+
 def test_a_model_with_the_name_of_a_run_is_refused() -> None:
     """The model was trained with the settings of the run."""
     models = {"seeds_sigmoid_seed_1": {"attention": "sigmoid", "context": 256}}

@@ -76,13 +76,14 @@ def check_averages(config: Config, runs: Mapping[str, StudyRun]) -> None:
 
 
 def check_validation(config: Config, runs: Mapping[str, StudyRun]) -> None:
-    """Raise a UserError if runs lack the validation losses that a study needs.
+    """Raise a UserError if validation losses are missing, or would be compared but differ in genes.
 
     Tables and figures compare the losses of runs with a purpose with each other and with baselines,
     which are computed with ``training``. So all must be of the same masked genes. The losses of
     other runs are not compared, nor are those of ``models``, such as `half` of blood.yaml.
     """
     general = config.training
+    contexts: dict[tuple[Purpose, str], int] = {}  # of the first run in a comparison
     is_validated = any(run.training.validate_every for run in runs.values())
     for name, run in runs.items():
         own, path = run.training, f"study.{run.family}"
@@ -107,6 +108,14 @@ def check_validation(config: Config, runs: Mapping[str, StudyRun]) -> None:
                     raise UserError(
                         f"{path}.training.{setting}: {problem} {noun} would be compared; {remedy}"
                     )
+            # A context truncates cells. Variants are compared with `seeds`, and arms by size.
+            compared = "seeds" if purpose == "variants" else purpose
+            group = (compared, run.size if purpose == "sizes" else "")
+            context = contexts.setdefault(group, run.model.context)
+            if purpose != "stability" and run.model.context != context:
+                problem = f"{run.model.context}, but runs that it is compared with have {context}"
+                remedy = "set one context, or leave out the purpose"
+                raise UserError(f"{path}.context: {problem}; {remedy}")
 
 
 def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
