@@ -48,10 +48,6 @@ rule study_scores:
         " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
-# Without embeddings, the folder may have the scores of an earlier study.
-SCORES_OPTION = "" if PLAN.study_dataset else "--without-scores"
-
-
 # Run a study with `snakemake --cores all --configfile workflow/studies/arms.yaml -- study`
 rule study:
     """Make the tables and figures of the configured study."""
@@ -68,6 +64,8 @@ rule study:
         **limits(mem_mb=4000, runtime=10),
     params:
         version=3,
+        # Without embeddings, the folder may have the scores of an earlier study.
+        options=[] if PLAN.study_dataset else ["--without-scores"],
     shell:
         'python -m scsigmoid study --runs "$(dirname {input.runs:q})" --output {output:q} --log {log:q}'
-        f" {SCORES_OPTION}"
+        " {params.options:q}"
