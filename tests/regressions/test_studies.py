@@ -335,6 +335,12 @@ def test_families_that_cannot_be_compared_are_refused(family: dict[str, Any], me
         load_study({"seeds": SEEDS | family})
 
 
+def test_learning_rates_may_stop_early() -> None:
+    """They were refused, although their table compares them at the last step that all reached."""
+    patience = {"training": {"steps": 100, "patience": 3}}
+    assert load_study({"rates": SEEDS | {"purpose": "rates"} | patience})
+
+
 def test_losses_of_different_contexts_are_not_compared() -> None:
     """A longer context has other masked genes, and the losses were compared."""
     arms = {arm: SEEDS | {"attention": [arm]} for arm in ("sigmoid", "softmax")}

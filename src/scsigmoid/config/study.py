@@ -97,7 +97,8 @@ def check_validation(config: Config, runs: Mapping[str, StudyRun]) -> None:
             remedy = "and training.validate_every, for the baselines of the study"
             raise UserError(f"training.validation_cells: {problem}, {remedy}")
         elif purpose:
-            if own.patience:  # a run that stopped early would count as unfinished
+            # A run that stopped early counts as unfinished, which only the table of rates shows.
+            if own.patience and purpose != "rates":
                 problem = "compared runs have the same number of steps"
                 raise UserError(f"{path}.training.patience: {problem}; leave it out")
             for setting, noun in (("validation_cells", "cells"), ("mask_fraction", "masks")):
