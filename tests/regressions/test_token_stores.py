@@ -345,3 +345,14 @@ def test_two_jobs_that_write_one_store(vocabulary, write_part, tmp_path):
     assert sum(shard.num_rows for shard in (first, *shards)) == 30
     assert not (tmp_path / ".s.scatter").exists()
     assert len(tokenized(part, vocabulary, tmp_path / "s")) == 30
+
+
+def test_a_job_that_deletes_its_files_while_another_starts(tmp_path, monkeypatch):
+    """A file that was deleted after it was listed was one that no job wrote, to be moved."""
+    table = token_table([[1]] * 30, 20)
+    shards = scatter(table.to_batches(), 30, 10, store_schema(20), tmp_path / "s")
+    next(shards)
+    folder, listed = tmp_path / ".s.scatter", Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: [folder / "0.arrow", *listed(path)])
+    with pytest.raises(UserError, match="is tokenizing; wait"):
+        next(scatter(table.to_batches(), 30, 10, store_schema(20), tmp_path / "s"))

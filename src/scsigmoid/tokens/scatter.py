@@ -6,6 +6,7 @@ depends only on the number of cells. Training shuffles again with its own seed
 cells of each file are permuted in memory.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -67,7 +68,8 @@ def temporary_folder(folder: Path) -> Iterator[None]:
         raise UserError(f"{folder}: {problem}; move it, and run again")
     folder.mkdir(parents=True, exist_ok=True)
     paths = [path for path in sorted(folder.iterdir()) if not path.name.startswith((LOCK, ".nfs"))]
-    if other := [path.name for path in paths if not is_shard(path)]:
+    # Another job may have deleted its files since they were listed.
+    if other := [path.name for path in paths if not is_shard(path) and os.path.lexists(path)]:
         problem = f"contains files that no job wrote ({first_few(other)})"
         raise UserError(f"{folder}: {problem}; move them, and run again")
     with ExitStack() as stack, locked(folder / LOCK, "tokenizing"):
