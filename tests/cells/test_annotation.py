@@ -1,6 +1,9 @@
 """Types of new cells, compared with scikit-learn's classifiers, and embeddings of genes."""
 
+import tracemalloc
+
 import anndata
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,10 +18,13 @@ from sklearn.preprocessing import StandardScaler
 from small_models import write_model
 
 import scsigmoid as ss
+from scsigmoid.cells.annotation import compare_genes
+from scsigmoid.cells.embed_file import embed_file
 from scsigmoid.cli import main
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.model.embedding import provenance
+from scsigmoid.tokens.packed import Packed
 
 TYPES = ["B", "CD4/CD8 T", "NK"]
 CLASSIFIERS = {
@@ -244,6 +250,18 @@ def test_an_embedding_of_the_same_cells(query, labeled, loaded, model, tmp_path,
     assert "warning: " not in capfd.readouterr().err
 
 
+def test_cells_that_are_named_by_numbers(query, labeled, loaded, tmp_path, capfd) -> None:
+    """Names of 32-bit numbers had more digits than anndata stores, and a warning followed."""
+    path, out = tmp_path / "query.h5ad", tmp_path / "out.h5ad"
+    query.write_h5ad(path)
+    with h5py.File(path, "r+") as file:
+        del file["obs/_index"]
+        file["obs/_index"] = np.arange(len(query), dtype=np.float32) / 3
+    embed_file(path, loaded, out)
+    annotate(anndata.read_h5ad(out), labeled, loaded)
+    assert "warning: " not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("n_cells", [1, 3])
 def test_genes_of_few_cells(n_cells, query, labeled, loaded, capfd) -> None:
     """A warning said that the cells have few genes in common with the reference."""
@@ -295,6 +313,30 @@ def test_a_view_of_a_backed_file(name, query, labeled, loaded, tmp_path) -> None
     cells[name] = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")[:50]
     with pytest.raises(UserError, match=rf"^{name}: is a view of a backed.*{name}.to_memory"):
         annotate(**cells, model=loaded)
+
+
+def test_a_view_of_a_backed_file_of_embeddings(query, labeled, loaded, tmp_path) -> None:
+    """It was refused as reference, although nothing is written to it."""
+    ss.embed(labeled, loaded, verbose=False)
+    bare = anndata.AnnData(obs=labeled.obs, obsm=labeled.obsm, uns=labeled.uns)
+    bare.write_h5ad(tmp_path / "cells.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    again = query.copy()
+    annotate(query, backed[10:], loaded)
+    annotate(again, bare[10:].copy(), loaded)
+    assert query.obs["predicted_kind"].equals(again.obs["predicted_kind"])
+
+
+def test_genes_are_compared_in_little_memory() -> None:
+    """Counting needed 8 bytes per token on top of the tokens, more than raw counts in CSR."""
+    n_cells, length = 1000, 2000
+    tokens = np.tile(np.arange(length, dtype=np.uint16), n_cells)
+    cells = Packed(tokens, np.arange(0, len(tokens) + 1, length, dtype=np.int32))
+    tracemalloc.start()
+    compare_genes(cells, cells)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 6 * len(tokens)
 
 
 @pytest.mark.parametrize("is_embedded", [False, True])

@@ -235,8 +235,11 @@ def check_arguments(
         check_types(adata, model, name)
         if not adata.n_obs:
             raise UserError(f"{name}: has no cells; give other cells")
-        check_writable(adata, name)
     check_options(key, 1)
+    for name, adata in cells.items():
+        is_embedded = key in adata.obsm and key in adata.uns
+        if name == "query" or adata.n_vars or not is_embedded:  # other references are only read
+            check_writable(adata, name)
     if classifier not in get_args(Classifier):
         choices = " or ".join(get_args(Classifier))
         raise UserError(f"classifier: {classifier!r} is not a valid value; expected {choices}")
@@ -397,24 +400,30 @@ def compare_genes(query: Packed, reference: Packed) -> None:
     Few or shallow cells express few genes. So the number of genes in common is compared with the
     number that is expected if both had the genes of one of them, see :func:`expected_genes`.
     """
-    in_both = len(np.intersect1d(query.tokens, reference.tokens))
-    sizes = [len(np.unique(cells.tokens)) for cells in (query, reference)]
+    # Sorting needs 2 or 4 bytes per token, numpy.bincount would need 8.
+    found = [np.unique(cells.tokens, return_counts=True) for cells in (query, reference)]
+    (query_genes, query_cells), (reference_genes, reference_cells) = found
+    in_both = len(np.intersect1d(query_genes, reference_genes))
     counts = (
         f"query and reference have {in_both:,} of the model's genes in common (query "
-        f"{sizes[0]:,}, reference {sizes[1]:,})"
+        f"{len(query_genes):,}, reference {len(reference_genes):,})"
     )
     if not in_both:
         raise UserError(f"{counts}; use counts of the same genes")
-    expected = max(expected_genes(query, reference), expected_genes(reference, query))
+    expected = max(
+        expected_genes(query_cells, len(query.cu_seqlens) - 1, len(reference.tokens)),
+        expected_genes(reference_cells, len(reference.cu_seqlens) - 1, len(query.tokens)),
+    )
     (log if in_both >= SHARED_GENES * expected else warn)(counts)
 
 
-def expected_genes(cells: Packed, other: Packed) -> float:
-    """Return how many different genes as many tokens as ``other`` has would have in ``cells``."""
-    n_cells = len(cells.cu_seqlens) - 1
-    frequencies = np.bincount(cells.tokens) / n_cells  # share of the cells that express a gene
-    drawn = n_cells * len(other.tokens) / len(cells.tokens)  # number of cells
-    return float((1 - (1 - frequencies) ** drawn).sum())
+def expected_genes(counts: NDArray[np.int64], n_cells: int, n_tokens: int) -> float:
+    """Return how many different genes ``n_tokens`` tokens of such cells would have.
+
+    ``counts`` has the number of the ``n_cells`` cells that express each gene.
+    """
+    drawn = n_cells * n_tokens / counts.sum()  # number of cells
+    return float((1 - (1 - counts / n_cells) ** drawn).sum())
 
 
 def check_repeated(query: Any, reference: Any) -> None:

@@ -93,7 +93,7 @@ def embed_file(
             else:
                 values = embed_cells(model.encoder, tokens, *how)
         check_finite(values, obs.index, f"{model.path}: embeds", obs.get(OWN_ROW))
-        metadata = origin(model, obs.index, values)
+        metadata = origin(model, obs.index.astype(str), values)  # the names that anndata stores
         with h5py.File(temporary, "r+") as file:
             write_elem(file["obsm"], key, values)
             write_elem(file["uns"], key, metadata)
