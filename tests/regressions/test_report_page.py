@@ -561,6 +561,46 @@ def test_long_titles_of_datasets_do_not_overlap(name: str, results: Results) -> 
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
+def test_many_datasets_have_panels_of_readable_size(results: Results, monkeypatch) -> None:
+    """All panels were in two rows: with 24 datasets, their labels overlapped."""
+    some = next(iter(results.config.datasets))
+    many = {f"d{i}": results.config.datasets[some] for i in range(24)}
+    for method in ("validation_loss", "measurement"):
+        original = getattr(Results, method)
+        monkeypatch.setattr(
+            Results, method, lambda self, *names, original=original: original(
+                self, *(some if name in many else name for name in names)
+            )
+        )  # fmt: skip
+    with style.styled():
+        figure = draw("loss", with_other(results, {"datasets": many}))
+        FigureCanvasAgg(figure).draw()
+    right = figure.subfigs[1]
+    texts = [text for axes in right.axes for text in (axes._left_title, *axes.get_xticklabels())]
+    boxes = [text.get_window_extent() for text in texts if text.get_text() and text.get_visible()]
+    assert len(boxes) >= 24
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    assert all(box.x1 <= figure.bbox.x1 for box in boxes)
+
+
+def test_long_labels_of_models_do_not_overlap(results: Results) -> None:
+    """The label below a panel was over that of the next panel."""
+    pair = results.config.evaluation.pair
+    models = {
+        f"models.{name}.training": {"learning_rate": 0.0004, "warmup_steps": 20} for name in pair
+    }
+    models |= {f"models.{name}_other": results.config.models[name] for name in pair}
+    with style.styled():
+        figure = draw("scib_scatter", with_other(results, models))
+        FigureCanvasAgg(figure).draw()
+    texts = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    boxes = [text.get_window_extent() for text in texts if "learning rate" in text.get_text()]
+    assert len(boxes) >= 2
+    assert all(figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1 for box in boxes)
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
 def test_marks_of_many_models_are_at_their_dataset(results: Results) -> None:
     """With six models and controls, marks were at the next dataset."""
     pair = [name for name, model in results.config.models.items() if not model.stress]

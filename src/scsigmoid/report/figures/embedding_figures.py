@@ -109,13 +109,13 @@ def scib_scatter(results: Results) -> "Figure":
         axes.margins(0.15)
         low, high = np.array([axes.get_xlim(), axes.get_ylim()]).T
         limits = (low.min(), high.max())
-        axes.set(xlim=limits, ylim=limits, box_aspect=1, xlabel=model_label(config, second))
+        axes.set(xlim=limits, ylim=limits, box_aspect=1)
         axes.plot(limits, limits, color=MUTED, linewidth=0.8, linestyle="--", zorder=0)
         for locate in ("x", "y"):
             axes.locator_params(axis=locate, nbins=4)
         axes.set_title(METRIC_TITLES[metric])
-    for axes in grid[::columns]:
-        axes.set_ylabel(model_label(config, first))
+    figure.supxlabel(textwrap.fill(model_label(config, second), 96), fontsize=7.5)
+    figure.supylabel(textwrap.fill(model_label(config, first), 32), fontsize=7.5)
     style.add_legend(figure, grid[0], 3)
     return figure
 

@@ -30,8 +30,9 @@ def loss(results: Results) -> "Figure":
     config = results.config
     models = results.plan.evaluated_models
     datasets = list(config.datasets)
-    columns = math.ceil(len(datasets) / 2) if len(datasets) > 3 else 1
-    figure = style.new_figure(DOUBLE, 3.15)
+    columns = min(math.ceil(len(datasets) / 2), 4) if len(datasets) > 3 else 1
+    rows = math.ceil(len(datasets) / columns)
+    figure = style.new_figure(DOUBLE, 3.15 if rows < 4 else 1.2 * rows)
     if len(datasets) == len(models) == 1:  # a panel would have one point
         draw_training(figure.add_subplot(), results, models)
         measured = results.validation_loss(datasets[0], models[0])
