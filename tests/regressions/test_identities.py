@@ -116,6 +116,15 @@ def test_losses_of_cells_of_another_file_are_not_paired(copied: Path, config: Co
         Results(copied, config).paired_difference(HEART, *pair)
 
 
+def test_losses_of_cells_of_another_run_are_refused(copied: Path, config: Config) -> None:
+    """A row of the table had the mean of one run and the mean over donors of another run."""
+    path = copied / f"metrics/validation_loss/{HEART}/{SIGMOID}.parquet"
+    columns = pq.read_table(path).to_pydict()
+    write_cells(path, columns | {"loss": [1.001 * loss for loss in columns["loss"]]})
+    with pytest.raises(UserError, match=rf"{SIGMOID}\.parquet: the mean .* of {SIGMOID}\.csv"):
+        Results(copied, config).paired_difference(HEART, SIGMOID, "softmax_256")
+
+
 def test_a_missing_measurement_is_named(copied: Path, config: Config) -> None:
     path = copied / "metrics/mmd/simulated_heart.csv"
     _, *rows = read_measurements(path)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from configurations import with_settings
-from made_up_results import draw, with_other
+from made_up_results import CELLS, MadeUp, draw, with_other, write_journal
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
@@ -24,7 +24,12 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.paper.all_numbers import numbers
 from scsigmoid.paper.number import NO_VERDICT
-from scsigmoid.records.measurements import Measurement, read_measurements, write_measurements
+from scsigmoid.records.measurements import (
+    Interval,
+    Measurement,
+    read_measurements,
+    write_measurements,
+)
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
 from scsigmoid.report.page import cells_table, content, data_url, table_rows
@@ -599,6 +604,19 @@ def test_long_labels_of_models_do_not_overlap(results: Results) -> None:
     assert all(figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1 for box in boxes)
     assert all(figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1 for box in boxes)
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
+def test_losses_that_are_not_finite_are_named(copied: Path, config: Config) -> None:
+    """A model without a mark was not explained, and a journal of such losses was an error."""
+    writer, missing = MadeUp(copied, config), Interval(math.nan)
+    sentence = "Validation losses that are not finite are not drawn."
+    assert sentence not in draw("loss", Results(copied, config)).get_label()
+    losses = np.full(CELLS, math.nan)
+    writer.write_model_losses("pbmc68k", "softmax_256", losses, *[missing] * 3)
+    columns = {"step": np.arange(1, 4), "loss": np.full(3, math.nan)}
+    write_journal(copied / "training/softmax_256/journal.csv", columns)
+    _, _, caption = registry.write("figure", "loss", Results(copied, config), copied / "loss")
+    assert sentence in caption.read_text()
 
 
 def test_marks_of_many_models_are_at_their_dataset(results: Results) -> None:

@@ -185,7 +185,7 @@ def with_donors(results: Results, mean: float, of_donors: Interval) -> Results:
     writer = MadeUp(results.folder, results.config)
     masks = Interval(mean, mean - 0.001, mean + 0.001)
     for index, model in enumerate(results.plan.evaluated_models):
-        losses = np.linspace(mean - 1, mean + 1, CELLS) + 0.01 * index
+        losses = np.linspace(mean - 1, mean + 1, CELLS) + 0.01 * index * np.resize([1, -1], CELLS)
         writer.write_model_losses(
             "simulated_heart", model, losses, Interval(mean), of_donors, masks
         )

@@ -198,6 +198,13 @@ class Results:
             problem = f"{first} and {second} were evaluated on different cells"
             remedy = "delete the files of both models and run again"
             raise UserError(f"metrics/validation_loss/{dataset}: {problem}; {remedy}")
+        for model, losses in ((first, of_first.losses), (second, of_second.losses)):
+            mean = self.validation_loss(dataset, model).value
+            if not np.isclose(losses.mean(), mean, rtol=1e-6, atol=0, equal_nan=True):
+                raise UserError(
+                    f"{folder / model}.parquet: the mean of its losses is not that of {model}.csv; "
+                    "delete both files and run again"
+                )
         confidence = self.config.evaluation.validation_loss.confidence
         difference = of_first.losses - of_second.losses
         return donor_mean(difference, of_first.donors, confidence).interval

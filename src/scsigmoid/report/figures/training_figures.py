@@ -60,16 +60,22 @@ def loss(results: Results) -> "Figure":
     right.supxlabel("Context (tokens)", fontsize=7.5)
     right.supylabel("Validation loss (nats per masked gene)", fontsize=7.5)
     style.add_legend(figure, left.axes[0], 2)
+    shown = [*product(datasets, models)]
     has_bars = any(
-        np.isfinite(results.validation_loss(dataset, model, "validation_loss_over_donors").low)
-        for dataset, model in product(datasets, models)
+        np.isfinite(results.validation_loss(*names, "validation_loss_over_donors").low)
+        for names in shown
     )
+    is_complete = all(np.isfinite(results.validation_loss(*names).value) for names in shown)
     confidence = config.evaluation.validation_loss.confidence * 100
     donor_bars = (
         "Validation losses with error bars are means over donors, with Student's "
         f"{confidence:g} % interval. Other validation losses are means over cells."
     )
-    style.add_notes(figure, donor_bars if has_bars else "Validation losses are means over cells.")
+    style.add_notes(
+        figure,
+        donor_bars if has_bars else "Validation losses are means over cells.",
+        "" if is_complete else "Validation losses that are not finite are not drawn.",
+    )
     return figure
 
 
@@ -92,7 +98,7 @@ def draw_training(axes: "Axes", results: Results, models: list[str]) -> None:
             linestyle=LINE_STYLES[index % len(LINE_STYLES)], marker=style.marker(index),
             # Markers of different groups are at different places.
             markersize=3.2,
-            markevery=(0.06 + 0.05 * index, 0.22) if len(journal["step"]) > 1 else 1,
+            markevery=(0.06 + 0.05 * index, 0.22) if np.isfinite(journal["loss"]).sum() > 1 else 1,
             label=model_label(results.config, name),
         )  # fmt: skip
     axes.axhline(results.baseline_loss, color=MUTED, linestyle=":", linewidth=1.0)
