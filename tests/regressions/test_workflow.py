@@ -149,6 +149,19 @@ def test_a_job_of_a_cluster_records_its_settings(project: Project) -> None:
     assert project.jobs(MANIFEST, EVALUATION) == {"manifest": 1}
 
 
+def test_a_failed_job_of_a_cluster_keeps_its_number(project: Project, tmp_path: Path) -> None:
+    """Training that Slurm had requeued was not named by the next run, if Snakemake was killed."""
+    bad = tmp_path / "bad.h5ad"
+    bad.write_bytes(b"not an h5ad file")
+    local = [{"files": str(bad), "held_out": 0.5}]
+    project.configure({"preset": "demo", "corpus": {"source": "local", "local": local}})
+    mark_submitted(project, MANIFEST, "17")
+    assert "Error in rule manifest" in project.failure(MANIFEST, "--mode", "remote")
+    marks = list((project.folder / ".snakemake" / "incomplete").iterdir())
+    assert len(marks) == 2  # of both outputs
+    assert all(json.loads(mark.read_text()) == {"external_jobid": "17"} for mark in marks)
+
+
 @pytest.mark.faults
 @pytest.mark.skipif(bool(missing()), reason=missing() or "Slurm is here")
 def test_jobs_on_slurm_end_without_snakemake(

@@ -47,3 +47,10 @@ def test_jobs_request_resources_of_the_site(make_project: Callable[..., Any], gr
         assert ("download" in asked) == (rule in DOWNLOADS), rule
     assert resources["train"]["cpus_per_task"] == "3"
     assert resources["lock"]["mem_mb"] == "1"
+
+
+def test_the_longest_job_may_be_part_of_an_hour(make_project: Callable[..., Any]) -> None:
+    project = make_project({"preset": "paper", "corpus": {"parts": 1}})
+    (project.folder / PROFILE / "config.yaml").write_text(profile_of({"hours": 0.5}))
+    resources = requested(project, "--workflow-profile", PROFILE)
+    assert resources["train"]["runtime"] == resources["manifest"]["runtime"] == "30"

@@ -178,6 +178,9 @@ def record_in_job():
         started(self, job, external_jobid or next(iter(self.external_jobids(job)), None))
 
     async def finished_with_record(self, job):
+        # Snakemake calls this for failed jobs, too. Training that Slurm has requeued keeps its id.
+        if not all(os.path.exists(path) for path in job.output):
+            return
         # With this option, jobs write their own records. It must not affect the scheduler.
         set_option(immediate_submit=True)
         try:
