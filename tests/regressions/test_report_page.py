@@ -262,6 +262,20 @@ def test_own_cells_have_scores_by_donor(whole: Results) -> None:
     assert rows["Random embedding"] == ["0.500 ± 0.000"] * 4
 
 
+def test_a_donor_without_the_score_of_a_model_is_an_error(whole: Results) -> None:
+    """An edited name of a model was a traceback."""
+    for metric in whole.config.evaluation.scib.metrics:
+        path = whole.folder / f"metrics/{metric}/simulated_heart.csv"
+        rows = read_measurements(path)
+        donor_rows = [replace(row, group=f"donor {donor}") for row in rows for donor in range(3)]
+        if metric == "leiden_ari":
+            donor_rows[0] = replace(donor_rows[0], model="sigmoid_25")
+        write_measurements(path, [*rows, *donor_rows])
+    own = with_other(whole, {"corpus.source": "local"})
+    with pytest.raises(UserError, match=r"leiden_ari/simulated_heart\.csv: damaged"):
+        content(own)
+
+
 def test_only_files_of_this_run_are_listed(tmp_path: Path, config: Config) -> None:
     (tmp_path / "tables").mkdir()
     for name in ("report.html", "tables/scib.csv"):

@@ -6,6 +6,7 @@ from itertools import pairwise, product
 import numpy as np
 
 from scsigmoid.config.metrics import METRICS
+from scsigmoid.files import parsing
 from scsigmoid.paper.reported import models_in_paper, reported
 from scsigmoid.records.measurements import Interval, mean_interval
 from scsigmoid.report.tables.writing import (
@@ -17,7 +18,7 @@ from scsigmoid.report.tables.writing import (
     fixed,
     plus_minus,
 )
-from scsigmoid.results.folder import Results
+from scsigmoid.results.folder import EXPECTED_CONTENT, Results, metric_file
 from scsigmoid.results.labels import (
     CONTROLS,
     METRIC_TITLES,
@@ -214,11 +215,14 @@ def donor_scores(results: Results) -> Table | None:
             continue
         metrics = [metric for metric, scores in by_donor[0].items() if scores]
         rows.append([f"{entry.title}: {len(by_donor)} donors"])
-        values = {}  # by model or control: array of shape (metrics, donors)
+        by_metric = []  # metrics x models and controls x donors
+        for metric in metrics:
+            with parsing(results.folder / metric_file(metric, dataset), EXPECTED_CONTENT):
+                by_metric.append(
+                    [[scores[metric][name].value for scores in by_donor] for name in names]
+                )
+        values = dict(zip(names, np.swapaxes(by_metric, 0, 1), strict=True))
         for name in names:
-            values[name] = np.array(
-                [[scores[metric][name].value for scores in by_donor] for metric in metrics]
-            )
             rows.append([labels[name], *means(values[name])])
         for first, second in compared:
             if second in names:
