@@ -620,6 +620,30 @@ def test_long_labels_of_models_do_not_overlap(results: Results) -> None:
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
+@pytest.mark.parametrize("name", ["loss", "scib_scatter"])
+def test_long_titles_of_many_datasets(name: str, tmp_path: Path, config: Config) -> None:
+    """Panels had no height, so titles overlapped. The label of the y axis was over the legend."""
+    title = "Developing human outflow tract of the heart, all donors, release"
+    heart = config.datasets["simulated_heart"]
+    datasets = {f"d{i}": heart.model_copy(update={"title": f"{title} {i}"}) for i in range(9)}
+    pair = config.evaluation.pair
+    settings: dict[str, object] = {f"models.{model}_other": config.models[model] for model in pair}
+    settings |= {f"models.{model}.training": {"learning_rate": 0.0004} for model in pair}
+    many = with_settings(config, {"datasets": datasets, **settings})
+    MadeUp(tmp_path, many).write_all()
+    with style.styled():
+        figure = draw(name, Results(tmp_path, many))
+        FigureCanvasAgg(figure).draw()
+    texts = [axes._left_title for axes in figure.axes]
+    texts += [text for text in figure.findobj(Text) if "learning rate" in text.get_text()]
+    shown = [text for text in texts if text.get_visible() and text.get_text()]
+    labels = [text for legend in figure.legends for text in legend.get_texts()]
+    boxes = [text.get_window_extent() for text in shown if text not in labels]
+    boxes += [legend.get_window_extent() for legend in figure.legends]
+    assert len(boxes) > 4
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
 def test_losses_that_are_not_finite_are_named(copied: Path, config: Config) -> None:
     """A model without a mark was not explained, and a journal of such losses was an error."""
     writer, missing = MadeUp(copied, config), Interval(math.nan)

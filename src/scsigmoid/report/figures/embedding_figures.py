@@ -114,8 +114,9 @@ def scib_scatter(results: Results) -> "Figure":
         for locate in ("x", "y"):
             axes.locator_params(axis=locate, nbins=4)
         axes.set_title(METRIC_TITLES[metric])
+    for axes in grid[::columns]:
+        axes.set_ylabel(textwrap.fill(model_label(config, first), 32))
     figure.supxlabel(textwrap.fill(model_label(config, second), 96), fontsize=7.5)
-    figure.supylabel(textwrap.fill(model_label(config, first), 32), fontsize=7.5)
     style.add_legend(figure, grid[0], 3)
     return figure
 

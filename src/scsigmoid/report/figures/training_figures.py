@@ -32,7 +32,12 @@ def loss(results: Results) -> "Figure":
     datasets = list(config.datasets)
     columns = min(math.ceil(len(datasets) / 2), 4) if len(datasets) > 3 else 1
     rows = math.ceil(len(datasets) / columns)
-    figure = style.new_figure(DOUBLE, 3.15 if rows < 4 else 1.2 * rows)
+    titles = [
+        textwrap.fill(style.literal(entry.title), 8 + 26 // columns)
+        for entry in config.datasets.values()
+    ]
+    lines = max(title.count("\n") + 1 for title in titles)
+    figure = style.new_figure(DOUBLE, max(3.15, rows * (0.9 + 0.15 * lines)))
     if len(datasets) == len(models) == 1:  # a panel would have one point
         draw_training(figure.add_subplot(), results, models)
         measured = results.validation_loss(datasets[0], models[0])
@@ -48,10 +53,9 @@ def loss(results: Results) -> "Figure":
     draw_training(left.add_subplot(), results, models)
 
     grid = style.panels(right, len(datasets), columns, sharex=True)
-    for axes, dataset in zip(grid, datasets, strict=True):
+    for axes, dataset, title in zip(grid, datasets, titles, strict=True):
         draw_validation(axes, results, dataset, models)
-        title = style.literal(config.datasets[dataset].title)
-        axes.set_title(textwrap.fill(title, 8 + 26 // columns), fontsize=7.2)
+        axes.set_title(title, fontsize=7.2)
     # Differences of losses have the same height in all panels.
     span = max(float(np.ptp(axes.get_ylim())) for axes in grid)
     for axes in grid:
